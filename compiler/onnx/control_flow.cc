@@ -56,7 +56,7 @@ void Importer::RunIf(const onnx::NodeProto& proto, Scope& scope) {
   if (proto.input_size() != 1) throw Error(ErrorCode::kArity, "operator 'If' expects 1 input", where);
   const onnx::GraphProto& then_branch = GraphOf(FindAttribute(proto, "then_branch", scope), "then_branch", where);
   const onnx::GraphProto& else_branch = GraphOf(FindAttribute(proto, "else_branch", scope), "else_branch", where);
-  const ValueId id = TensorOf(proto.input(0), proto, scope);
+  const ValueId id = NeededTensorOf(proto.input(0), proto, scope);
   CheckSingle(id, DType::kBool, "the condition of If must be a scalar bool", where);
   for (const onnx::GraphProto* branch : {&then_branch, &else_branch}) {
     if (branch->output_size() == proto.output_size()) continue;
@@ -188,16 +188,17 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
   }
   const std::string origin = Origin(proto, scope);
   LoopParts parts{.graph = graph, .has_condition_output = true};
-  if (!proto.input(0).empty()) {
-    parts.trip_count = TensorOf(proto.input(0), proto, scope);
+  if (const ValueId count = TensorOf(proto.input(0), proto, scope); count != kNoValue) {
+    parts.trip_count = count;
     CheckSingle(parts.trip_count, DType::kInt64, "the trip count of Loop must be a scalar int64", where);
-    if (const Tensor* count = emitter().Constant(emitter().Computed(parts.trip_count)))
-      parts.trips = std::max<int64_t>(0, count->as<int64_t>()[0]);
+    if (const Tensor* known = emitter().Constant(emitter().Computed(parts.trip_count)))
+      parts.trips = std::max<int64_t>(0, known->as<int64_t>()[0]);
     const auto numbers = emitter().extents().Numbers(parts.trip_count);
-    if (parts.trips < 0 && numbers && numbers->at(0).factor >= 0) parts.counted = numbers->at(0);
+    if (parts.trips < 0 && numbers && numbers->at(0).factor >= 0) parts.counted = emitter().extents().NotNegative(numbers->at(0), origin);
   }
-  if (!proto.input(1).empty()) {
-    parts.condition = TensorOf(proto.input(1), proto, scope);
+  const ValueId condition = TensorOf(proto.input(1), proto, scope);
+  if (condition != kNoValue) {
+    parts.condition = condition;
     CheckSingle(parts.condition, DType::kBool, "the condition of Loop must be a scalar bool", where);
     if (const Tensor* known = emitter().Constant(emitter().Computed(parts.condition))) {
       if (!known->as<bool>()[0]) {
@@ -207,7 +208,7 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
       parts.condition = kNoValue;
     }
   }
-  if (proto.input(0).empty() && proto.input(1).empty())
+  if (parts.trip_count == kNoValue && condition == kNoValue)
     throw Error(ErrorCode::kUnsupported, "Loop must have a trip count or a condition", where);
   for (int i = 0; i < carried; ++i) parts.states.push_back(Lookup(proto.input(i + 2), proto, scope));
   parts.enter = [&](Scope& body, ValueId trip, const std::vector<Binding>& states) {

@@ -59,8 +59,11 @@ void Importer::CheckDeclared(const onnx::ValueInfoProto& info, const Binding& ma
 
 void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
   // The declared numbers only apply at the file's own batch size.
-  const BatchNumbers batch = graph.value_info().empty() ? BatchNumbers() : BatchNumbersOf(file_, options_);
-  const bool as_made = batch.actual == batch.declared;
+  if (!as_made_ && !graph.value_info().empty()) {
+    const BatchNumbers batch = BatchNumbersOf(file_, options_);
+    as_made_ = batch.actual == batch.declared;
+  }
+  const bool as_made = as_made_.value_or(true);
   // The type of an output counts, as it does for onnxruntime: some converters to float16 change the other one alone.
   std::set<std::string_view> outputs;
   for (const auto& output : graph.output()) outputs.insert(output.name());

@@ -216,8 +216,9 @@ void Importer::RunWithStops(const onnx::NodeProto& proto, Scope& scope) {
   }
   for (const std::string& output : proto.output()) {
     if (output.empty() || !stops_.AtValue(scope.path + output)) continue;
-    Binding& made = scope.names.at(output);
-    made = StoppedByName(made, scope.path + output);
+    // Old BatchNormalization nodes list outputs that are no longer made.
+    const auto made = scope.names.find(output);
+    if (made != scope.names.end()) made->second = StoppedByName(made->second, scope.path + output);
   }
 }
 

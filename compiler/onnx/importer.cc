@@ -183,15 +183,17 @@ std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope) {
 ValueId Importer::TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
   if (name.empty()) return kNoValue;
   const Binding& binding = Lookup(name, proto, scope);
-  if (binding.sequence != nullptr) {
+  if (binding.sequence != nullptr || binding.rows != kNoValue) {
     throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is a sequence; expected a tensor", WhereOf(proto, scope));
   }
   return binding.tensor;
 }
 
 ValueId Importer::NeededTensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
-  if (name.empty()) throw Error(ErrorCode::kArity, "a required input is missing", WhereOf(proto, scope));
-  return TensorOf(name, proto, scope);
+  // A name may stand for nothing: an empty optional, or an input that the call of a function omits.
+  const ValueId id = TensorOf(name, proto, scope);
+  if (id == kNoValue) throw Error(ErrorCode::kArity, "a required input is missing", WhereOf(proto, scope));
+  return id;
 }
 
 void Importer::RunNodes(const NodeList& nodes, Scope& scope, const std::vector<bool>* needed) {
@@ -286,14 +288,14 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   }
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op, version->second);
   if (schema == nullptr) ThrowUnknownOperator(node);
-  const ValueId scale = TakeWholeScale(node);
   std::vector<std::string> names;
   for (const std::string& output : proto.output()) names.push_back(output.empty() ? "" : NameOf(output, scope));
   while (!names.empty() && names.back().empty()) names.pop_back();
   node.outputs.assign(names.size(), kNoValue);
   CheckNode(emitter().graph(), node, *schema);
+  const ValueId scale = TakeWholeScale(node);
   size_t num_outputs = names.size();
-  UpgradeNode(emitter(), node, schema->since_version(), num_outputs);
+  UpgradeNode(emitter(), node, schema->since_version(), static_cast<size_t>(proto.output_size()), num_outputs);
   names.resize(num_outputs);
   node.outputs.assign(num_outputs, kNoValue);
   // Old classifiers name the mask, but rarely read it.

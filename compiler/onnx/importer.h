@@ -145,6 +145,7 @@ class Importer {
   // What the name refers to in the innermost body, or null.
   const Binding* Find(const std::string& name, const Scope& scope);
   const Binding& Lookup(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
+  // The tensor of an input; kNoValue if it is absent or stands for nothing.
   ValueId TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
   // The same for a required input: throws Error(kArity) if it is absent.
   ValueId NeededTensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
@@ -262,7 +263,8 @@ class Importer {
   std::set<const void*> updated_;                        // the tensors of the file that an algorithm updates
   std::unordered_map<std::string, int> origin_numbers_;  // the last numbers given to equal origins
   int64_t unrolled_nodes_ = 0;
-  bool misdeclared_ = false;  // a value has another number of axes than declared, and a warning says so
+  std::optional<bool> as_made_;  // whether the import has the batch size that the file declares; nullopt: not needed yet
+  bool misdeclared_ = false;     // a value has another number of axes than declared, and a warning says so
 };
 
 }  // namespace gradloom

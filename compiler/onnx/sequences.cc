@@ -123,10 +123,10 @@ Binding Importer::SequenceInsert(const onnx::NodeProto& proto, Scope& scope) {
   Sequence sequence = SequenceOf(proto.input(0), proto, scope);
   const int64_t size = static_cast<int64_t>(sequence.size());
   // A position may also be the end.
-  const bool at_end = proto.input_size() < 3 || proto.input(2).empty();
+  const ValueId position = proto.input_size() < 3 ? kNoValue : TensorOf(proto.input(2), proto, scope);
   int64_t at = size;
-  if (!at_end) {
-    const Tensor* data = emitter().Constant(emitter().Computed(TensorOf(proto.input(2), proto, scope)));
+  if (position != kNoValue) {
+    const Tensor* data = emitter().Constant(emitter().Computed(position));
     at = data != nullptr && data->elements() == 1 && ElementAsInt(data->view(), 0) == size ? size
                                                                                            : Position(proto.input(2), size, proto, scope);
   }
@@ -138,7 +138,8 @@ Binding Importer::SequenceErase(const onnx::NodeProto& proto, Scope& scope) {
   Sequence sequence = SequenceOf(proto.input(0), proto, scope);
   if (sequence.empty()) throw Error(ErrorCode::kValue, "SequenceErase needs a sequence that is not empty", WhereOf(proto, scope));
   const int64_t size = static_cast<int64_t>(sequence.size());
-  const int64_t at = proto.input_size() < 2 || proto.input(1).empty() ? size - 1 : Position(proto.input(1), size, proto, scope);
+  const bool given = proto.input_size() > 1 && TensorOf(proto.input(1), proto, scope) != kNoValue;
+  const int64_t at = given ? Position(proto.input(1), size, proto, scope) : size - 1;
   sequence.erase(sequence.begin() + at);
   return Of(std::move(sequence));
 }
@@ -164,12 +165,13 @@ Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
   const auto axis = NormalAxis(wanted, shape.rank());
   if (!axis) throw Error(ErrorCode::kAttr, "axis " + std::to_string(wanted) + " is out of range for shape " + shape.ToString(), where);
   const int64_t extent = shape[*axis];
-  const bool given = proto.input_size() > 1 && !proto.input(1).empty();
+  const ValueId split_sizes = proto.input_size() < 2 ? kNoValue : TensorOf(proto.input(1), proto, scope);
+  const bool given = split_sizes != kNoValue;
   const bool drop_axis = !given && keep_attribute != nullptr && keep_attribute->i() == 0;
   std::vector<int64_t> sizes;
   int64_t each = 1;
   if (given) {
-    const Tensor* split = emitter().Constant(emitter().Computed(TensorOf(proto.input(1), proto, scope)));
+    const Tensor* split = emitter().Constant(emitter().Computed(split_sizes));
     if (split == nullptr) throw Error(ErrorCode::kUnsupported, "the split sizes of SplitToSequence must be known at compile time", where);
     if (split->shape().rank() == 1) sizes = IntValues(split->view());
     if (split->shape().rank() == 0) each = ElementAsInt(split->view(), 0);

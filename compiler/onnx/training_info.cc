@@ -114,7 +114,7 @@ void Importer::RunGradient(const onnx::NodeProto& proto, Scope& scope) {
   for (const auto* names : {&xs, &zs}) {
     for (const std::string& name : *names) node.inputs.push_back(NeededTensorOf(name, proto, scope));
   }
-  for (const std::string& name : proto.input()) node.inputs.push_back(TensorOf(name, proto, scope));
+  for (const std::string& name : proto.input()) node.inputs.push_back(NeededTensorOf(name, proto, scope));
   node.attributes.set("wanted", static_cast<int64_t>(xs.size()));
   if (result_.loss == kNoValue && options_.training_info >= 0) result_.loss = y;
   std::vector<std::string> names;

@@ -1,7 +1,8 @@
 #include "compiler/ops/flat_roots.h"
 
-#include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "compiler/graph/constants.h"
 #include "compiler/ops/op.h"
@@ -9,24 +10,13 @@
 namespace gradloom {
 namespace {
 
-// Returns the producer of the value, or null.
-const Node* Producer(const Graph& graph, ValueId id) {
-  const auto makes = [&](const Node& node) { return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end(); };
-  const auto found = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), makes);
-  return found == graph.nodes.rend() || !found->domain.empty() ? nullptr : &*found;
-}
-
-// Whether the value is non-negative and has a slope of 0 where it is 0.
-bool IsPower(const Graph& graph, ValueId id) {
-  const Node* node = Producer(graph, id);
-  if (node == nullptr) return false;
-  if (node->op == "Mul") return node->inputs[0] == node->inputs[1];
-  if (node->op != "Pow") return false;
-  const auto exponent = UniformConstant(graph, node->inputs[1]);
-  if (!exponent || *exponent <= 1) return false;
-  const Node* base = Producer(graph, node->inputs[0]);
-  return std::fmod(*exponent, 2.0) == 0 || (base != nullptr && base->op == "Abs");
-}
+// What a value must be.
+enum class Wanted {
+  kFlatRoot,  // what RootIsFlatAtZero says
+  kPower,     // non-negative, with a slope of 0 where it is 0
+  kAbsolute,  // an absolute value
+};
+using Demands = std::set<std::pair<ValueId, Wanted>>;
 
 // Whether the value is another one with negative elements replaced by 0: a square of a distance from x^2 + y^2 - 2xy, which rounding may
 // make negative.
@@ -38,26 +28,58 @@ bool IsClampedAtZero(const Graph& graph, const Node& node) {
   return node.op == "Relu" || (node.op == "Clip" && zero(1));
 }
 
+// The following return false if the node's result cannot be what is wanted. It is, if its operands are what they add to `open`.
+
+bool MayBePower(const Graph& graph, const Node& node, Demands& open) {
+  if (node.op == "Mul") return node.inputs[0] == node.inputs[1];
+  if (node.op != "Pow") return false;
+  const auto exponent = UniformConstant(graph, node.inputs[1]);
+  if (!exponent || *exponent <= 1) return false;
+  if (std::fmod(*exponent, 2.0) != 0) open.emplace(node.inputs[0], Wanted::kAbsolute);
+  return true;
+}
+
+bool MayHaveFlatRoot(const Graph& graph, const Node& node, Demands& open) {
+  if (node.op == "ReduceSumSquare" || IsClampedAtZero(graph, node)) return true;
+  if (node.op == "ReduceSum" || node.op == "ReduceMean") {
+    open.emplace(node.inputs[0], Wanted::kPower);
+    return true;
+  }
+  if (node.op == "Mul" || node.op == "Div") {
+    const bool first = UniformConstant(graph, node.inputs[1]).has_value();
+    const bool scaled = first || (node.op == "Mul" && UniformConstant(graph, node.inputs[0]));
+    if (!scaled && node.op == "Div") return false;
+    // Matches the product of the norms of two vectors, the divisor of a cosine.
+    if (!scaled) open.emplace(node.inputs[0], Wanted::kFlatRoot);
+    open.emplace(node.inputs[first ? 0 : 1], Wanted::kFlatRoot);
+    return true;
+  }
+  const Op* op = FindOp(node.domain, node.op);
+  if (op == nullptr || !op->has(kView)) return false;
+  open.emplace(node.inputs[0], Wanted::kFlatRoot);
+  return true;
+}
+
+bool MayBe(Wanted wanted, const Graph& graph, const Node& node, Demands& open) {
+  if (!node.domain.empty()) return false;
+  if (wanted == Wanted::kFlatRoot) return MayHaveFlatRoot(graph, node, open);
+  return wanted == Wanted::kPower ? MayBePower(graph, node, open) : node.op == "Abs";
+}
+
 }  // namespace
 
+// All demands must hold, and nodes come after those that produce their operands. So one pass from the last node to the first decides, even
+// if a value is used many times.
 bool RootIsFlatAtZero(const Graph& graph, ValueId id) {
-  while (const Node* node = Producer(graph, id)) {
-    const Op* op = FindOp(node->domain, node->op);
-    if (node->op == "ReduceSumSquare" || IsClampedAtZero(graph, *node)) return true;
-    if (node->op == "ReduceSum" || node->op == "ReduceMean") return IsPower(graph, node->inputs[0]);
-    if (node->op == "Mul" || node->op == "Div") {
-      const bool first = UniformConstant(graph, node->inputs[1]).has_value();
-      const bool scaled = first || (node->op == "Mul" && UniformConstant(graph, node->inputs[0]));
-      // Matches the product of the norms of two vectors, the divisor of a cosine.
-      if (!scaled && (node->op == "Div" || !RootIsFlatAtZero(graph, node->inputs[0]))) return false;
-      id = node->inputs[first ? 0 : 1];
-    } else if (op != nullptr && op->has(kView)) {
-      id = node->inputs[0];
-    } else {
-      return false;
+  Demands open{{id, Wanted::kFlatRoot}};
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend() && !open.empty(); ++node) {
+    for (ValueId output : node->outputs) {
+      for (const Wanted wanted : {Wanted::kFlatRoot, Wanted::kPower, Wanted::kAbsolute}) {
+        if (open.erase({output, wanted}) > 0 && !MayBe(wanted, graph, *node, open)) return false;
+      }
     }
   }
-  return false;
+  return open.empty();
 }
 
 }  // namespace gradloom

@@ -4,10 +4,16 @@
 //   gradloom.DeformConvGrad(X, W, offset, B, mask, dY) {wanted, and DeformConv's} -> gradients of the inputs listed in wanted
 //   gradloom.RoiAlignGrad(X, rois, images, dY) {RoiAlign's} -> dX
 //   gradloom.MaxRoiPoolGrad(X, rois, dY) {MaxRoiPool's} -> dX
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <optional>
+
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
+#include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {
@@ -84,18 +90,25 @@ std::vector<ValueType> InferLikeImages(const Graph& graph, const Node& node) {
   return {InputType(graph, node, 0)};
 }
 
-// Returns the shape that follows from the attributes and the operand.
+// Returns the shape that follows from the attributes and the operand. Kernels rely on these checks.
 Shape PlainUnpooled(const Graph& graph, const Node& node) {
   Shape shape = InputType(graph, node, 0).shape;
+  const auto are = [](const std::vector<int64_t>& values, size_t count, int64_t least) {
+    const auto fits = [&](int64_t value) { return value >= least && value <= std::numeric_limits<int32_t>::max(); };
+    return values.size() == count && std::all_of(values.begin(), values.end(), fits);
+  };
   const std::vector<int64_t> kernel = node.attributes.Ints("kernel_shape");
   const size_t rank = kernel.size();
   const std::vector<int64_t> strides = node.attributes.Ints("strides", std::vector<int64_t>(rank, 1)),
                              pads = node.attributes.Ints("pads", std::vector<int64_t>(2 * rank, 0));
-  if (shape.rank() != static_cast<int>(rank) + 2 || strides.size() != rank || pads.size() != 2 * rank)
+  if (static_cast<size_t>(shape.rank()) != rank + 2 || !are(kernel, rank, 1) || !are(strides, rank, 1) || !are(pads, 2 * rank, 0))
     throw Error(ErrorCode::kAttr, "kernel_shape, strides and pads do not match the input " + shape.ToString(), Describe(node));
   for (size_t d = 0; d < rank; ++d) {
     int64_t& extent = shape[static_cast<int>(d) + 2];
-    extent = (extent - 1) * strides[d] + kernel[d] - pads[d] - pads[rank + d];
+    const auto reach = CheckedMul(extent - 1, strides[d]);
+    const auto unpooled = reach ? CheckedAdd(*reach, kernel[d] - pads[d] - pads[rank + d]) : std::nullopt;
+    if (!unpooled || *unpooled < 0) throw Error(ErrorCode::kShape, "no output follows from kernel_shape, strides and pads", Describe(node));
+    extent = *unpooled;
   }
   return shape;
 }
@@ -104,10 +117,14 @@ std::vector<ValueType> InferMaxUnpool(const Graph& graph, const Node& node) {
   const DType dtype = InputType(graph, node, 0).dtype;
   if (InputType(graph, node, 1).shape != InputType(graph, node, 0).shape)
     throw Error(ErrorCode::kShape, "the indices of MaxUnpool must have the shape of its input", Describe(node));
-  if (!HasInput(node, 2)) return {{dtype, PlainUnpooled(graph, node)}};
+  const Shape plain = PlainUnpooled(graph, node);
+  if (!HasInput(node, 2)) return {{dtype, plain}};
   const Tensor* given = graph.data(node.inputs[2]);
   if (given == nullptr) throw Error(ErrorCode::kUnsupported, "output_shape of MaxUnpool must be constant", Describe(node));
-  return {{dtype, Shape(IntValues(given->view()))}};
+  const std::vector<int64_t> wanted = IntValues(given->view());
+  if (!std::equal(plain.begin(), plain.end(), wanted.begin(), wanted.end(), std::less_equal<>()))
+    throw Error(ErrorCode::kShape, "output_shape of MaxUnpool cannot hold " + plain.ToString(), Describe(node));
+  return {{dtype, Shape(wanted)}};
 }
 
 void MaxUnpoolGradient(GradientContext& c) {

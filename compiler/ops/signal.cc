@@ -108,6 +108,10 @@ std::vector<ValueType> InferStft(const Graph& graph, const Node& node) {
 std::vector<ValueType> InferMel(const Graph& graph, const Node& node) {
   const int64_t bins = KnownInt(graph, node, 0, -1), length = KnownInt(graph, node, 1, -1);
   if (bins < 0 || length < 0) throw Error(ErrorCode::kValue, "the sizes of MelWeightMatrix must not be negative", Describe(node));
+  for (int i = 2; i < 5; ++i) {
+    if (const Shape shape = InputType(graph, node, i).shape; shape.elements() != 1)
+      throw Error(ErrorCode::kShape, "the operands of MelWeightMatrix must be scalars, got " + shape.ToString(), Describe(node));
+  }
   const auto dtype = static_cast<DType>(node.attributes.Int("output_datatype", static_cast<int64_t>(DType::kFloat32)));
   return {{dtype, Shape{length / 2 + 1, bins}}};
 }

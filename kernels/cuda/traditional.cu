@@ -1,4 +1,5 @@
 // Numeric operators of ai.onnx.ml and of the text operators: thresholds, columns, trees, n-gram counts.
+#include <algorithm>
 #include <memory>
 
 #include "kernels/cuda/convert.cuh"
@@ -138,7 +139,8 @@ struct DeviceGramTables {
     const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
     grams.places = y[y.rank() - 1];
     grams.width = x.rank() == 0 ? 1 : x[x.rank() - 1];
-    grams.steps = a.Int("max_skip_count", 0) + 1;
+    // No n-gram with wider gaps fits into a row.
+    grams.steps = std::min(a.Int("max_skip_count", 0), grams.width) + 1;
     const std::string mode = a.String("mode", "TF");
     grams.counts = mode != "IDF";
     grams.weighs = mode != "TF";

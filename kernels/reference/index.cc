@@ -83,7 +83,7 @@ template <typename F>
 void ForEachTupleOffset(const KernelCall& call, const void* const* in, const Shape& shape, int batch_dims, F&& f) {
   const Shape& indices = call.inputs[1].shape;
   const int width = static_cast<int>(indices[indices.rank() - 1]);
-  bool fits = batch_dims + width <= shape.rank() && batch_dims < indices.rank();
+  bool fits = batch_dims >= 0 && batch_dims + width <= shape.rank() && batch_dims < indices.rank();
   for (int axis = 0; fits && axis < batch_dims; ++axis) fits = indices[axis] == shape[axis];
   if (!fits) throw Error(ErrorCode::kShape, call.op + ": index tuples " + indices.ToString() + " do not fit " + shape.ToString());
   const std::vector<int64_t> strides = shape.strides(), values = InputInts(call, in, 1);

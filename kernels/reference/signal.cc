@@ -110,9 +110,11 @@ void MelWeightMatrix(const KernelCall& call, const void* const* in, void* const*
   for (int64_t i = 0; i < bins + 2; ++i) {
     const double at = low + static_cast<double>(i) * (high - low) / static_cast<double>(bins + 2);
     const double hertz = 700 * (std::pow(10, at / 2595) - 1);
-    const auto edge = static_cast<int64_t>(std::floor((length + 1) * hertz / rate));
-    if (edge < 0 || edge >= spectrum) throw Error(ErrorCode::kValue, call.op + ": a frequency past half the sample rate");
-    edges.push_back(edge);
+    const double edge = std::floor((length + 1) * hertz / rate);
+    // Also not a number, if the rate is 0.
+    if (!(edge >= 0 && edge < static_cast<double>(spectrum)))
+      throw Error(ErrorCode::kValue, call.op + ": a frequency past half the sample rate");
+    edges.push_back(static_cast<int64_t>(edge));
   }
   Numbers weights(static_cast<size_t>(spectrum * bins), 0.0);
   for (int64_t i = 0; i < bins; ++i) {

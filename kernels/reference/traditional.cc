@@ -60,8 +60,10 @@ void TfIdfVectorizer(const KernelCall& call, const void* const* in, void* const*
   const int64_t width = shape.rank() == 0 ? 1 : shape[shape.rank() - 1], size = call.outputs[0].shape[call.outputs[0].shape.rank() - 1];
   const std::vector<int64_t> x = IntValues(InputView(call, in, 0));
   Numbers y(static_cast<size_t>(call.outputs[0].shape.elements()), 0.0);
+  // No n-gram with wider gaps fits into a row.
+  const int64_t steps = std::min(skips, width) + 1;
   for (int64_t row = 0; row < (width == 0 ? 0 : static_cast<int64_t>(x.size()) / width); ++row) {
-    for (int64_t step = 1; step <= skips + 1; ++step) {
+    for (int64_t step = 1; step <= steps; ++step) {
       // A single item has no gaps, so it is counted with one step only.
       const int64_t first = step > 1 ? std::max<int64_t>(min_length, 2) : min_length;
       for (int64_t start = 0; start < width; ++start) {

@@ -65,6 +65,8 @@ std::vector<ExtentCase> PlainCases() {
       {"cumulated from behind", "y = CumSum<reverse = 1, exclusive = 1>(rows, zero_scalar)"},
       {"largest", "s = CumSum(others, zero_scalar)\n a, i = TopK<axis = 0>(s, one)\n y = Exp(a)"},
       {"as many of the largest", "s = Shape<start = 0, end = 1>(rows)\n n = Min(s, two)\n a, i = TopK<axis = 0>(rows, n)\n y = Exp(a)"},
+      {"argument of infinities",
+       "z = Sub(rows, rows)\n l = Log(z)\n i = ArgMax<axis = 0, keepdims = 0>(l)\n f = Cast<to = 1>(i)\n d = Exp(rows)\n y = Mul(d, f)"},
       {"argument", "i = ArgMax<axis = 0, keepdims = 0>(rows)\n d = Gather<axis = 0>(rows, i)\n y = Mul(d, d)"},
       {"normalised", "y = LayerNormalization<axis = -1>(rows, v)"},
       {"product over n", "t = Transpose(rows)\n y = MatMul(t, rows)"},
@@ -216,6 +218,10 @@ std::vector<ExtentCase> PartCases() {
       {"counted down",
        "s = Shape(rows)\n n = Gather(s, zero_scalar)\n l = Sub(n, one_scalar)\n b = Constant<value_int = -1>()\n r = Range(l, b, b)\n"
        " e = Gather<axis = 0>(rows, r)\n q = CumSum(e, zero_scalar)\n y = Mul(q, rows)"},
+      {"all but as many", "p = Shape<start = 0, end = 1>(others)\n e = Sub(zero, p)\n a = Slice(h, zero, e, zero)\n y = Exp(a)"},
+      {"counted to a difference",
+       "s = Shape(rows)\n n = Gather(s, zero_scalar)\n t = Shape(others)\n p = Gather(t, zero_scalar)\n d = Sub(n, p)\n"
+       " r = Range(zero_scalar, d, one_scalar)\n e = Gather<axis = 0>(h, r)\n y = Exp(e)"},
       {"front as the data says",
        "l = ReduceMax<keepdims = 1>(labels)\n e = Add(l, one)\n a = Slice(h, zero, e, zero)\n q = CumSum(a, zero_scalar)\n y = Mul(a, q)"},
       {"from where the data says", "l = ReduceMax<keepdims = 1>(labels)\n a = Slice(rows, l, many, zero)\n y = Exp(a)"},

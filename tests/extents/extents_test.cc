@@ -210,6 +210,10 @@ TEST(DataExtents, RejectsWrongOperands) {
       {"s = Shape<start = 0, end = 1>(rows)\n y, e = Split<axis = 0>(rows, s)", ErrorCode::kArity},
       {"y, a, b = LSTM<hidden_size = 2>(rows, w, w)", ErrorCode::kShape},
       {"y = Attention(rows, rows, rows)", ErrorCode::kShape},
+      {"o = Constant<value_ints = [6, 3, 0]>()\n y = Reshape(rows, o)", ErrorCode::kShape},
+      {"o = Constant<value_ints = [1, 2]>()\n y, i = TopK<axis = 0>(rows, o)", ErrorCode::kShape},
+      {"s = Shape(rows)\n o = Constant<value_ints = [6, 3, 3]>()\n q = Equal(s, o)\n y = Cast<to = 1>(q)", ErrorCode::kShape},
+      {"p = Constant<value_ints = [-1, 7]>()\n y, e = Split<axis = 0>(rows, p)", ErrorCode::kShape},
       {"t = Constant<value_floats = [0.5]>()\n y = NonMaxSuppression(rows, rows, three, t)", ErrorCode::kShape},
   };
   for (const auto& [body, code] : wrong) {
@@ -220,6 +224,13 @@ TEST(DataExtents, RejectsWrongOperands) {
       EXPECT_EQ(error.code(), code) << body << "\n" << error.what();
     }
   }
+}
+
+// Lists that are too long for shape arithmetic are sizes all the same.
+TEST(DataExtents, ReadsLongListsOfSizes) {
+  std::string sizes = "6";
+  for (int i = 1; i < 65; ++i) sizes += ", 0";
+  EXPECT_EQ(Compiled("p = Constant<value_ints = [" + sizes + "]>()\n y = Split<axis = 0>(rows, p)").entries.size(), 1u);
 }
 
 TEST(DataExtents, PlanRecordsThem) {

@@ -398,6 +398,9 @@ TEST(Import, RejectsMissingRequiredInputs) {
             ErrorCode::kArity);
   EXPECT_EQ(FailureOf(sequence("s = SplitToSequence(\"\") y = ConcatFromSequence<axis = 0>(s)"), {}), ErrorCode::kArity);
   EXPECT_EQ(FailureOf(sequence("s = SequenceConstruct(x) y = SequenceAt(s, \"\")"), {}), ErrorCode::kArity);
+  // A name that stands for nothing.
+  EXPECT_EQ(FailureOf(sequence("o = Optional() s = SplitToSequence(o) y = ConcatFromSequence<axis = 0>(s)"), {}), ErrorCode::kArity);
+  EXPECT_EQ(FailureOf(sequence("y = RMSNormalization(\"\", x)"), {}), ErrorCode::kArity);
 }
 
 TEST(Import, RejectsIndexTuplesLongerThanTheRank) {
@@ -409,6 +412,7 @@ TEST(Import, RejectsIndexTuplesLongerThanTheRank) {
   };
   EXPECT_EQ(FailureOf(graph("y = GatherND(zero, t)"), {}), ErrorCode::kShape);
   EXPECT_EQ(FailureOf(graph("y = GatherND<batch_dims = 2>(x, t)"), {}), ErrorCode::kShape);
+  EXPECT_EQ(FailureOf(graph("y = GatherND<batch_dims = -1>(x, t)"), {}), ErrorCode::kShape);
   EXPECT_EQ(FailureOf(graph("y = ScatterND(zero, t, u)"), {}), ErrorCode::kShape);
   EXPECT_NE(Operators(*ImportText(graph("y = GatherND(x, t)")).graph), "");
 }

@@ -84,6 +84,16 @@ TEST_F(TypeRulesTest, Attributes) {
   EXPECT_EQ(Fails("Gemm", {x, x}, {{"alpha", std::string("str")}}), ErrorCode::kAttr);
   EXPECT_EQ(Fails("Cast", {x}), ErrorCode::kAttr);
   EXPECT_EQ(Fails("Concat", {x, x}, {{"axis", int64_t{99}}}), ErrorCode::kAttr);
+  EXPECT_EQ(Fails("GatherND", {x, Input({2, 1}, DType::kInt64)}, {{"batch_dims", int64_t{-1}}}), ErrorCode::kAttr);
+  EXPECT_EQ(Fails("TfIdfVectorizer", {Input({3}, DType::kInt64)},
+                  {{"mode", std::string("TF")},
+                   {"min_gram_length", int64_t{1}},
+                   {"max_gram_length", int64_t{1}},
+                   {"max_skip_count", int64_t{-1}},
+                   {"ngram_counts", std::vector<int64_t>{0}},
+                   {"ngram_indexes", std::vector<int64_t>{0}},
+                   {"pool_int64s", std::vector<int64_t>{3}}}),
+            ErrorCode::kAttr);
   // onnx's inference would create an output for each.
   EXPECT_EQ(Fails("Split", {x}, {{"num_outputs", int64_t{1} << 40}}), ErrorCode::kAttr);
   EXPECT_EQ(Fails("Split", {x}, {{"num_outputs", int64_t{0}}}), ErrorCode::kAttr);
@@ -133,6 +143,24 @@ TEST_F(TypeRulesTest, TransposedConvolutionOutputShape) {
   EXPECT_EQ(Infer("ConvTranspose", {Input({1, 1, 3, 3}), w}, {{"strides", strides}, {"output_shape", asked}}).shape, (Shape{1, 2, 10, 8}));
   EXPECT_EQ(Fails("ConvTranspose", {Input({1, 1, 1, 3}), w}, {{"strides", strides}, {"output_shape", asked}}), ErrorCode::kAttr);
   EXPECT_NE(error_.find("along axis 2 an input of [1,1,1,3] gives at most 5"), std::string::npos) << error_;
+}
+
+// Constants are folded, so kernels would read and write past their operands while the model is imported.
+TEST_F(TypeRulesTest, UnpooledShape) {
+  const ValueId x = Input({1, 1, 2}), i = Input({1, 1, 2}, DType::kInt64);
+  const std::vector<int64_t> one{1}, many(1000, 1), huge{int64_t{1} << 62};
+  EXPECT_EQ(Infer("MaxUnpool", {x, i, b_.Ints({1, 1, 4})}, {{"kernel_shape", one}}).shape, (Shape{1, 1, 4}));
+  EXPECT_EQ(Fails("MaxUnpool", {x, i, b_.Ints({1, 1, 4})}, {{"kernel_shape", many}}), ErrorCode::kAttr);
+  EXPECT_EQ(Fails("MaxUnpool", {x, i, b_.Ints({1, 1, 4})}, {{"kernel_shape", one}, {"strides", huge}}), ErrorCode::kAttr);
+  EXPECT_EQ(Fails("MaxUnpool", {x, i, b_.Ints({100})}, {{"kernel_shape", one}}), ErrorCode::kShape);
+  EXPECT_EQ(Fails("MaxUnpool", {x, i, b_.Ints({1, 1, 1})}, {{"kernel_shape", one}}), ErrorCode::kShape);
+}
+
+TEST_F(TypeRulesTest, MelWeightsNeedScalars) {
+  const ValueId n = b_.Constant(Tensor::Scalar<int64_t>(8)), hertz = Input({}), none = Input({0}), rate = Input({}, DType::kInt64);
+  EXPECT_EQ(Infer("MelWeightMatrix", {n, n, rate, hertz, hertz}).shape, (Shape{5, 8}));
+  EXPECT_EQ(Fails("MelWeightMatrix", {n, n, rate, hertz, none}), ErrorCode::kShape);
+  EXPECT_EQ(Fails("MelWeightMatrix", {n, n, Input({0}, DType::kInt64), hertz, hertz}), ErrorCode::kShape);
 }
 
 TEST_F(TypeRulesTest, ShapesThatDependOnData) {

@@ -29,6 +29,13 @@ TEST(Upgrade, AttributesThatBecameInputs) {
   EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{2, 5}));
 }
 
+// The number of equal parts is that of the outputs, with a name or without.
+TEST(Upgrade, SplitCountsPartsWithoutNames) {
+  const Graph graph = UpgradedGraph("g (float[6] x) => (float[2] a, float[2] b) { a, b, \"\" = Split(x) }", 13);
+  EXPECT_EQ(graph.nodes[0].attributes.Int("num_outputs", 0), 3);
+  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{2}));
+}
+
 TEST(Upgrade, SoftmaxOverSeveralAxes) {
   EXPECT_EQ(Operators(UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Softmax(x) }", 11)), "Softmax");
   EXPECT_EQ(Operators(UpgradedGraph("g (float[2,3,4] x) => (float[2,3,4] y) { y = Softmax(x) }", 11)), "Flatten Softmax Reshape");

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "compiler/onnx/type_rules.h"
+#include "compiler/ops/flat_roots.h"
 #include "compiler/oracle/interpreter.h"
 #include "compiler/passes/differentiate.h"
 #include "gtest/gtest.h"
@@ -42,6 +43,20 @@ TEST(GradientEdges, MatchPyTorchAtInfinities) {
     SCOPED_TRACE(edge.op_case.Name());
     Check(edge);
   }
+}
+
+// A value that is multiplied by itself again and again is looked at once, not once for each way that leads to it.
+TEST(FlatRoots, ValuesUsedManyTimes) {
+  const OnnxTypeRules rules;
+  Graph graph;
+  GraphBuilder b(graph, rules);
+  const ValueId x = graph.AddValue("x", DType::kFloat32, Shape{3}, Role::kInput);
+  const ValueId squares = b.ReduceSum(b.Mul(x, x), {}, /*keepdims=*/false);
+  ValueId power = squares;
+  for (int i = 0; i < 60; ++i) power = b.Mul(power, power);
+  EXPECT_TRUE(RootIsFlatAtZero(graph, squares));
+  EXPECT_TRUE(RootIsFlatAtZero(graph, power));
+  EXPECT_FALSE(RootIsFlatAtZero(graph, b.Mul(power, x)));
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ const std::unordered_map<std::string_view, Least>& LeastRules() {
   static const std::unordered_map<std::string_view, Least> rules = {
       {"Cast", {"to", 1}},
       {"DepthToSpace", {"blocksize", 1}},
+      {"GatherND", {"batch_dims", 0}},
       {"GlobalLpPool", {"p", 1}},
       {"GroupNormalization", {"num_groups", 1}},
       {"LRN", {"size", 1}},
@@ -65,6 +66,7 @@ const std::unordered_map<std::string_view, Least>& LeastRules() {
       {"LpPool", {"p", 1}},
       {"Multinomial", {"sample_size", 1}},
       {"SpaceToDepth", {"blocksize", 1}},
+      {"TfIdfVectorizer", {"max_skip_count", 0}},
   };
   return rules;
 }

@@ -65,7 +65,7 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
     return Op("Slice", {data, Ints({from}), Ints({to}), Ints({int64_t{axis}}), Ints({step})});
   };
   const bool to_end = end.known() && end.factor >= bound;
-  if (step > 0 && start.known() && start.factor >= 0 && (!end.known() || end.factor >= 0)) {
+  if (step > 0 && start.known() && start.factor >= 0 && Least(end) >= 0) {
     // Counting from the front keeps the valid elements in front.
     const int64_t most = to_end ? bound : std::min(bound, Bound(end));
     Size last = extent;
@@ -86,8 +86,9 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
   // The beginning and the end, counted from the front and clamped like in ONNX.
   const ValueId all = ScalarOf(extent), zero = Int(0);
   const auto from_front = [&](const Size& at) {
-    return at.known() && at.factor < 0 ? Add(all, Int(std::max(at.factor, -(int64_t{1} << 40))))
-                                       : ScalarOf(at.known() ? Size{std::min(at.factor, bound)} : at);
+    if (at.known()) return at.factor < 0 ? Add(all, Int(std::max(at.factor, -(int64_t{1} << 40)))) : Int(std::min(at.factor, bound));
+    const ValueId place = ScalarOf(at);
+    return Least(at) < 0 ? Op("Where", {Op("Less", {place, zero}), Add(all, place), place}) : place;
   };
   const auto clamp = [&](ValueId at, ValueId least, ValueId most) { return Op("Max", {Op("Min", {at, most}), least}); };
   const ValueId last = Sub(all, Int(1)), before = Int(-1);
@@ -98,6 +99,7 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
   const ValueId count = Op("Max", {Op("Div", {Add(span, Int(stride - 1)), Int(stride)}), zero});
   int64_t most = (bound + stride - 1) / stride;
   if (step > 0 && to_end && start.known() && start.factor < 0) most = std::min(most, (-start.factor + stride - 1) / stride);
+  if (step > 0 && start.known() && start.factor > 0) most = std::max<int64_t>(0, (bound - start.factor + stride - 1) / stride);
   extent = NewSize(count, most);
   const ValueId picked = clamp(Add(Arange(most, step), from), zero, Int(bound - 1));
   return Op("Gather", {data, picked}, {{"axis", int64_t{axis}}});

@@ -55,7 +55,7 @@ void ExtentNode::ArgExtreme() {
     if (other != axis) after[keeps || other < axis ? other : other - 1] = size;
   }
   if (last && axes(data).contains(axis)) Refuse(0, axis, "with select_last_index, the last of equal elements may be padding");
-  Same({Masked(data, AxesAmong(data, {axis}), node_.op == "ArgMax" ? Lowest(dtype(data)) : Highest(dtype(data)))});
+  Same({Masked(data, AxesAmong(data, {axis}), node_.op == "ArgMax" ? BelowAll(dtype(data)) : AboveAll(dtype(data)))});
   SetAxes(0, after);
 }
 
@@ -63,13 +63,17 @@ void ExtentNode::Softmax() {
   const ValueId data = in(0);
   const int axis = Axis(Attr("axis", -1), rank(data));
   const Axes after = axes(data);
-  Same({Masked(data, AxesAmong(data, {axis}), Lowest(dtype(data)))});
+  // A Softmax of infinities alone, as along an axis without valid elements, is not a number.
+  const double fill = node_.op == "Hardmax" ? BelowAll(dtype(data)) : Lowest(dtype(data));
+  Same({Masked(data, AxesAmong(data, {axis}), fill)});
   SetAxes(0, after);
 }
 
 void ExtentNode::CumSum() {
   const ValueId data = in(0);
-  const int axis = Axis(KnownInts(1).at(0), rank(data));
+  const std::vector<int64_t> along = KnownInts(1);
+  if (along.size() != 1) throw Error(ErrorCode::kShape, "the axis of CumSum must be a scalar", Describe(node_));
+  const int axis = Axis(along[0], rank(data));
   const Axes after = axes(data);
   Same({Attr("reverse", 0) != 0 ? Masked(data, AxesAmong(data, {axis}), 0) : data, in(1)});
   SetAxes(0, after);
@@ -78,14 +82,13 @@ void ExtentNode::CumSum() {
 void ExtentNode::TopK() {
   const ValueId data = in(0);
   const int axis = Axis(Attr("axis", -1), rank(data));
-  const auto k = Numbers(in(1));
-  if (!k) KnownInts(1);
+  const Size k = OneSize(1);
   Axes after = axes(data);
-  after[axis] = k->at(0);
+  after[axis] = k;
   // Padding comes last; no more of it is taken than the axis holds.
-  const int64_t bound = std::min(Bound(k->at(0)), shape(data)[axis]);
-  const double fill = Attr("largest", 1) != 0 ? Lowest(dtype(data)) : Highest(dtype(data));
-  Same({Masked(data, AxesAmong(data, {axis}), fill), k->at(0).known() ? in(1) : Ints({bound})});
+  const int64_t bound = std::min(Bound(k), shape(data)[axis]);
+  const double fill = Attr("largest", 1) != 0 ? BelowAll(dtype(data)) : AboveAll(dtype(data));
+  Same({Masked(data, AxesAmong(data, {axis}), fill), k.known() ? in(1) : Ints({bound})});
   for (size_t i = 0; i < results_.size(); ++i) SetAxes(i, after);
 }
 

@@ -69,11 +69,13 @@ void ExtentNode::Unsqueeze() {
 }
 
 void ExtentNode::Reshape() {
-  const auto numbers = Numbers(in(1));
-  if (!numbers) KnownInts(1);
-  std::vector<Size> target = *numbers;
+  std::vector<Size> target = Sizes(1);
   for (size_t i = 0; i < target.size() && Attr("allowzero", 0) == 0; ++i) {
-    if (target[i] == Size{0}) target[i] = ExtentOf(in(0), static_cast<int>(i));
+    if (!(target[i] == Size{0})) continue;
+    if (static_cast<int>(i) >= rank(in(0)))
+      throw Error(ErrorCode::kShape, "element " + std::to_string(i) + " of the new shape is 0, but the input has no such axis",
+                  Describe(node_));
+    target[i] = ExtentOf(in(0), static_cast<int>(i));
   }
   ReshapeTo(std::move(target));
 }
@@ -153,14 +155,13 @@ void ExtentNode::ReshapeTo(std::vector<Size> target) {
 }
 
 void ExtentNode::Expand() {
-  const auto numbers = Numbers(in(1));
-  if (!numbers) KnownInts(1);
-  const int own = rank(in(0)), wanted = static_cast<int>(numbers->size()), n = std::max(own, wanted);
+  const std::vector<Size> numbers = Sizes(1);
+  const int own = rank(in(0)), wanted = static_cast<int>(numbers.size()), n = std::max(own, wanted);
   std::vector<int64_t> bounds(static_cast<size_t>(n), 1);
   Axes after;
   for (int axis = 0; axis < n; ++axis) {
     const int from = axis - (n - own), to = axis - (n - wanted);
-    Size size = to >= 0 ? (*numbers)[static_cast<size_t>(to)] : Size{1};
+    Size size = to >= 0 ? numbers[static_cast<size_t>(to)] : Size{1};
     const Size has = from >= 0 ? ExtentOf(in(0), from) : Size{1};
     // An extent other than 1 is kept; if both differ from 1, they must be equal.
     if (!has.known() || has.factor != 1) {
@@ -180,13 +181,12 @@ void ExtentNode::Expand() {
 }
 
 void ExtentNode::ConstantOfShape() {
-  const auto numbers = Numbers(in(0));
-  if (!numbers) KnownInts(0);
+  const std::vector<Size> numbers = Sizes(0);
   std::vector<int64_t> bounds;
   Axes after;
-  for (size_t i = 0; i < numbers->size(); ++i) {
-    bounds.push_back(Bound((*numbers)[i]));
-    after[static_cast<int>(i)] = (*numbers)[i];
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    bounds.push_back(Bound(numbers[i]));
+    after[static_cast<int>(i)] = numbers[i];
   }
   Same({Ints(bounds)});
   SetAxes(0, after);
@@ -194,11 +194,7 @@ void ExtentNode::ConstantOfShape() {
 
 // Numbers from start by steps of delta, up to but excluding limit.
 void ExtentNode::Range() {
-  const auto start = Numbers(in(0)), limit = Numbers(in(1)), delta = Numbers(in(2));
-  if (!start) KnownInts(0);
-  if (!limit) KnownInts(1);
-  if (!delta) KnownInts(2);
-  const Size from = start->at(0), to = limit->at(0), by = delta->at(0);
+  const Size from = OneSize(0), to = OneSize(1), by = OneSize(2);
   if (!by.known() || by.factor == 0) {
     throw Error(ErrorCode::kUnsupported, "the delta of Range must be a constant other than 0 if its start or limit is data-dependent",
                 Describe(node_));
@@ -206,10 +202,9 @@ void ExtentNode::Range() {
   const DType type = dtype(in(1));
   Size count = to;
   int64_t bound = Bound(to);
-  if (!(from == Size{0}) || by.factor != 1) {
-    // Extents are at least 0.
+  if (!(from == Size{0}) || by.factor != 1 || Least(to) < 0) {
     const bool up = by.factor > 0;
-    const int64_t step = up ? by.factor : -by.factor, least = (up ? from : to).known() ? (up ? from : to).factor : 0;
+    const int64_t step = up ? by.factor : -by.factor, least = Least(up ? from : to);
     bound = std::max<int64_t>(0, (Bound(up ? to : from) - least + step - 1) / step);
     const ValueId span = Add(up ? Sub(ScalarOf(to), ScalarOf(from)) : Sub(ScalarOf(from), ScalarOf(to)), Int(step - 1));
     count = NewSize(Op("Max", {Op("Div", {span, Int(step)}), Int(0)}), bound);

@@ -122,6 +122,21 @@ std::vector<int64_t> ExtentNode::KnownInts(size_t i) const {
   return IntValues(data->view());
 }
 
+std::vector<Size> ExtentNode::Sizes(size_t i) const {
+  if (auto numbers = Numbers(in(i))) return std::move(*numbers);
+  std::vector<Size> sizes;
+  for (int64_t value : KnownInts(i)) sizes.push_back({value});
+  return sizes;
+}
+
+Size ExtentNode::OneSize(size_t i) const {
+  const std::vector<Size> sizes = Sizes(i);
+  if (sizes.size() == 1) return sizes[0];
+  throw Error(ErrorCode::kShape,
+              "operand " + std::to_string(i) + " of " + node_.op + " must have 1 element, got " + std::to_string(sizes.size()),
+              Describe(node_));
+}
+
 void ExtentNode::Refuse(size_t i, int axis, const std::string& why) const {
   const Value& value = emitter_.graph().value(in(i));
   throw Error(ErrorCode::kUnsupported,
@@ -267,6 +282,10 @@ double ExtentNode::Lowest(DType dtype) const {
     default: return std::numeric_limits<float>::lowest();
   }
 }
+
+double ExtentNode::BelowAll(DType dtype) const { return IsFloating(dtype) ? -std::numeric_limits<double>::infinity() : Lowest(dtype); }
+
+double ExtentNode::AboveAll(DType dtype) const { return IsFloating(dtype) ? std::numeric_limits<double>::infinity() : Highest(dtype); }
 
 double ExtentNode::Highest(DType dtype) const {
   switch (dtype) {

@@ -24,6 +24,7 @@ class ExtentNode {
   std::optional<std::vector<Size>> Numbers(ValueId id) const;
   ValueId PaddedTo(ValueId id, const Shape& bounds);
   ValueId ElementOf(ValueId id, int64_t i);
+  Size NotNegative(const Size& size);
 
  private:
   using Rule = void (ExtentNode::*)();
@@ -42,6 +43,10 @@ class ExtentNode {
   int Axis(int64_t axis, int rank) const;
   // The elements of an integer operand, empty if it is absent. Throws kUnsupported if they are not known.
   std::vector<int64_t> KnownInts(size_t i) const;
+  // The same for an operand whose elements may be extents.
+  std::vector<Size> Sizes(size_t i) const;
+  // The only one of them. Throws kShape if there are more or fewer.
+  Size OneSize(size_t i) const;
 
   // Throws Error(kUnsupported): this operator is not supported over such an axis of operand i.
   [[noreturn]] void Refuse(size_t i, int axis, const std::string& why = "") const;
@@ -73,7 +78,8 @@ class ExtentNode {
 
   // Numbers.
   int64_t Bound(const Size& size) const { return extents_.Bound(size); }
-  Size NewSize(ValueId scalar, int64_t bound) { return extents_.Counted(scalar, bound); }
+  int64_t Least(const Size& size) const { return extents_.Least(size); }
+  Size NewSize(ValueId scalar, int64_t bound, int64_t least = 0) { return extents_.Counted(scalar, bound, least); }
   Size Times(const Size& a, const Size& b) const;
   Size Sum(const Size& a, const Size& b);
   // a / b if b is a factor of a; otherwise nullopt.
@@ -97,6 +103,9 @@ class ExtentNode {
   Axes AxesAmong(ValueId id, const std::vector<int>& wanted) const;
   double Lowest(DType dtype) const;
   double Highest(DType dtype) const;
+  // The same for elements that are only compared: infinite if the type has such numbers, so that no valid element loses to padding.
+  double BelowAll(DType dtype) const;
+  double AboveAll(DType dtype) const;
   // Returns indices whose padding is in range: valid indices are unchanged, padding is clamped to [-extents, extents).
   ValueId ClampedIndices(ValueId indices, const std::vector<int64_t>& extents);
   // Converts negative indices, which count from the end of the valid part, to non-negative ones.

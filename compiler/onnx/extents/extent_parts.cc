@@ -8,9 +8,11 @@ namespace gradloom {
 // Returns the extents of the parts: as given by the node, or equal ones with a smaller last one.
 std::vector<Size> ExtentNode::PartsOf(const Size& extent, size_t count) {
   if (in(1) != kNoValue) {
-    const auto numbers = Numbers(in(1));
-    if (!numbers) KnownInts(1);
-    return *numbers;
+    std::vector<Size> sizes = Sizes(1);
+    for (const Size& size : sizes) {
+      if (size.factor < 0) throw Error(ErrorCode::kShape, "Split has a part of " + std::to_string(size.factor), Describe(node_));
+    }
+    return sizes;
   }
   const int64_t parts = Attr("num_outputs", static_cast<int64_t>(count));
   if (parts <= 0 || parts > static_cast<int64_t>(emitter_.limits().node_inputs))
@@ -75,16 +77,15 @@ void ExtentNode::Split() {
 
 // Element i of the result is element i modulo the valid extent of the operand.
 void ExtentNode::Tile() {
-  const auto numbers = Numbers(in(1));
-  if (!numbers) KnownInts(1);
-  if (static_cast<int>(numbers->size()) != rank(in(0)))
-    throw Error(ErrorCode::kShape, "Tile has " + std::to_string(numbers->size()) + " repeats for " + shape(in(0)).ToString(),
+  const std::vector<Size> numbers = Sizes(1);
+  if (static_cast<int>(numbers.size()) != rank(in(0)))
+    throw Error(ErrorCode::kShape, "Tile has " + std::to_string(numbers.size()) + " repeats for " + shape(in(0)).ToString(),
                 Describe(node_));
   ValueId data = in(0);
   Axes after;
   std::vector<int64_t> repeats;
   for (int axis = 0; axis < rank(in(0)); ++axis) {
-    const Size has = ExtentOf(in(0), axis), times = numbers->at(static_cast<size_t>(axis));
+    const Size has = ExtentOf(in(0), axis), times = numbers[static_cast<size_t>(axis)];
     after[axis] = Times(has, times);
     repeats.push_back(has.known() ? Bound(times) : 1);
     if (has.known() || times == Size{1}) continue;

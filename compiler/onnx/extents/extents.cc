@@ -1,6 +1,7 @@
 #include "compiler/onnx/extents/extents.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "compiler/onnx/emitter.h"
@@ -85,8 +86,25 @@ int64_t DataExtents::Bound(const Size& size) const {
   return bound;
 }
 
-Size DataExtents::Counted(ValueId scalar, int64_t bound) {
+int64_t DataExtents::Least(const Size& size) const {
+  if (size.known()) return size.factor;
+  const bool is_signed = std::any_of(size.scalars.begin(), size.scalars.end(), [&](ValueId id) { return least_.contains(id); });
+  if (size.factor >= 0 && !is_signed) return 0;
+  int64_t most = std::abs(size.factor);
+  for (ValueId scalar : size.scalars) {
+    const auto least = least_.find(scalar);
+    most *= std::max(bounds_.at(scalar), least == least_.end() ? 0 : -least->second);
+  }
+  return -most;
+}
+
+Size DataExtents::NotNegative(const Size& size, const std::string& origin) {
+  return ExtentNode(*this, NodeAt(origin), kNoNames).NotNegative(size);
+}
+
+Size DataExtents::Counted(ValueId scalar, int64_t bound, int64_t least) {
   bounds_[scalar] = bound;
+  if (least < 0) least_[scalar] = least;
   return {1, {scalar}};
 }
 
@@ -102,7 +120,7 @@ Size DataExtents::Inherited(const DataExtents& outer, const Size& size, const st
   Size same{size.factor, {}};
   for (ValueId scalar : size.scalars) {
     same.scalars.push_back(capture(scalar));
-    bounds_[same.scalars.back()] = outer.bounds_.at(scalar);
+    Counted(same.scalars.back(), outer.bounds_.at(scalar), outer.Least({1, {scalar}}));
   }
   std::sort(same.scalars.begin(), same.scalars.end());
   return same;
@@ -130,6 +148,10 @@ ValueId DataExtents::ElementOf(ValueId id, int64_t i, const std::string& origin)
 }
 
 // --- numbers ------------------------------------------------------------------------------
+
+Size ExtentNode::NotNegative(const Size& size) {
+  return Least(size) >= 0 ? size : NewSize(Op("Max", {ScalarOf(size), Int(0)}), std::max<int64_t>(Bound(size), 0));
+}
 
 ValueId ExtentNode::ScalarOf(const Size& size) {
   if (size.known()) return Int(size.factor);
@@ -229,11 +251,15 @@ std::optional<std::vector<Size>> ExtentNode::MovedNumbers() {
 // Elements of `result` that are not products get new scalars. Returns an empty list if one of them has no bound.
 std::vector<Size> ExtentNode::Arithmetic(const std::vector<std::vector<Size>>& operands, ValueId result) {
   size_t count = 1;
-  for (const auto& operand : operands) count = std::max(count, operand.size());
+  for (const auto& operand : operands) {
+    if (operand.empty()) return {};
+    count = std::max(count, operand.size());
+  }
   std::vector<Size> numbers;
   for (size_t i = 0; i < count; ++i) {
     const Size a = operands[0][operands[0].size() == 1 ? 0 : i], b = operands[1][operands[1].size() == 1 ? 0 : i];
-    if (node_.op == "Mul" && (a.factor >= 0 || b.known()) && (b.factor >= 0 || a.known())) {
+    if (node_.op == "Mul" && (Least(a) >= 0 || b.known() || Least(b) >= 0) && (a.factor >= 0 || b.known()) &&
+        (b.factor >= 0 || a.known())) {
       numbers.push_back(Times(a, b));
       continue;
     }
@@ -244,15 +270,15 @@ std::vector<Size> ExtentNode::Arithmetic(const std::vector<std::vector<Size>>& o
       }
     }
     if (a.factor < 0 || (b.factor < 0 && !b.known())) return {};
-    int64_t bound = -1;
-    if (node_.op == "Add") bound = Bound(a) + Bound(b);
-    if (node_.op == "Sub") bound = Bound(a) - (b.known() ? b.factor : 0);
-    if (node_.op == "Div" && b.factor > 0) bound = b.known() ? Bound(a) / b.factor : Bound(a);
-    if (node_.op == "Min") bound = std::min(Bound(a), Bound(b));
-    if (node_.op == "Max") bound = std::max(Bound(a), Bound(b));
-    if (node_.op == "Mod" && b.factor > 0) bound = std::max<int64_t>(Bound(b) - 1, 0);
+    int64_t bound = -1, least = 0;
+    if (node_.op == "Add") bound = Bound(a) + Bound(b), least = Least(a) + Least(b);
+    if (node_.op == "Sub") bound = Bound(a) - Least(b), least = Least(a) - Bound(b);
+    if (node_.op == "Div" && Least(b) >= 0 && b.factor > 0) bound = b.known() ? Bound(a) / b.factor : Bound(a), least = Least(a);
+    if (node_.op == "Min") bound = std::min(Bound(a), Bound(b)), least = std::min(Least(a), Least(b));
+    if (node_.op == "Max") bound = std::max(Bound(a), Bound(b)), least = std::max(Least(a), Least(b));
+    if (node_.op == "Mod" && Least(b) >= 0 && b.factor > 0) bound = std::max<int64_t>(Bound(b) - 1, 0), least = Least(a);
     if (bound < 0) return {};
-    numbers.push_back(NewSize(ElementOf(result, static_cast<int64_t>(i)), bound));
+    numbers.push_back(NewSize(ElementOf(result, static_cast<int64_t>(i)), bound, least));
   }
   return numbers;
 }
@@ -262,12 +288,15 @@ std::vector<Size> ExtentNode::Reduced(const std::vector<Size>& elements) {
   if (elements.empty() || std::any_of(elements.begin(), elements.end(), [](const Size& size) { return size.factor < 0; })) return {};
   if (std::all_of(elements.begin(), elements.end(), [&](const Size& size) { return size == elements[0]; }) && node_.op != "ReduceSum")
     return {elements[0]};
-  int64_t bound = Bound(elements[0]);
+  const auto joined = [&](int64_t a, int64_t b) {
+    return node_.op == "ReduceMin" ? std::min(a, b) : node_.op == "ReduceMax" ? std::max(a, b) : a + b;
+  };
+  int64_t bound = Bound(elements[0]), least = Least(elements[0]);
   for (size_t i = 1; i < elements.size(); ++i) {
-    const int64_t other = Bound(elements[i]);
-    bound = node_.op == "ReduceMin" ? std::min(bound, other) : node_.op == "ReduceMax" ? std::max(bound, other) : bound + other;
+    bound = joined(bound, Bound(elements[i]));
+    least = joined(least, Least(elements[i]));
   }
-  return {NewSize(ElementOf(results_[0], 0), bound)};
+  return {NewSize(ElementOf(results_[0], 0), bound, least)};
 }
 
 ValueId ExtentNode::ElementOf(ValueId id, int64_t i) {
@@ -296,13 +325,17 @@ bool ExtentNode::RunNumbers() {
   } else if (op == "Equal" && integers) {
     // Extents are never negative.
     const auto a = *Numbers(in(0)), b = *Numbers(in(1));
+    const size_t count = a.size() == 1 ? b.size() : a.size();
+    if (b.size() != count && b.size() != 1) return false;
     std::vector<bool> equal;
-    for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const auto differ = [&](const Size& p, const Size& q) { return p.known() && p.factor < 0 && Least(q) >= 0; };
+    for (size_t i = 0; i < count; ++i) {
       const Size &p = a[a.size() == 1 ? 0 : i], &q = b[b.size() == 1 ? 0 : i];
-      if (!(p == q) && !(p.known() && q.known()) && !(p.known() && p.factor < 0) && !(q.known() && q.factor < 0)) return false;
+      if (!(p == q) && !(p.known() && q.known()) && !differ(p, q) && !differ(q, p)) return false;
       equal.push_back(p == q);
     }
-    const Shape made = rank(in(0)) >= rank(in(1)) ? shape(in(0)) : shape(in(1));
+    const bool is_scalar = rank(in(0)) == 0 && rank(in(1)) == 0;
+    const Shape made = is_scalar ? Shape{} : Shape{static_cast<int64_t>(count)};
     results_[0] = emitter_.AddConstant(names_[0], Tensor::From(equal, made));
     return true;
   } else if (op == "ReduceProd" && integers && num_inputs() == 1) {

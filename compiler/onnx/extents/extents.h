@@ -56,13 +56,17 @@ class DataExtents {
   ValueId ScalarOf(const Size& size, const std::string& origin);
   // The largest possible number.
   int64_t Bound(const Size& size) const;
+  // A number that it is never below: 0 for an extent, but differences of extents may be negative.
+  int64_t Least(const Size& size) const;
+  // The number, or 0 if it is negative.
+  Size NotNegative(const Size& size, const std::string& origin);
   // The elements of a small integer vector; nullopt if one is not known at all.
   std::optional<std::vector<Size>> Numbers(ValueId id);
 
   // For nodes with bodies, whose results are not produced by a rule.
 
-  // The number that this scalar of the graph has.
-  Size Counted(ValueId scalar, int64_t bound);
+  // The number that this scalar of the graph has, which is from `least` to `bound`.
+  Size Counted(ValueId scalar, int64_t bound, int64_t least = 0);
   void Declare(ValueId id, int axis, const Size& size);
   void DeclareNumbers(ValueId id, std::vector<Size> numbers);
   // Transfers what is known about the value `id` of the enclosing graph to the value `inner` that stands for it in a body; `capture`
@@ -87,6 +91,7 @@ class DataExtents {
   // The elements of integer vectors and scalars that contain such a number.
   std::map<ValueId, std::vector<Size>> numbers_;
   std::map<ValueId, int64_t> bounds_;                     // of scalars: the largest possible value
+  std::map<ValueId, int64_t> least_;                      // of scalars that may be negative: the least possible value
   std::map<Size, ValueId> products_;                      // the scalars created for Sizes
   std::map<std::pair<ValueId, int64_t>, ValueId> masks_;  // bool[bound]: the positions below the scalar
   std::map<ValueId, std::pair<ValueId, Size>> places_;    // of conditions: the positions where they are true, and their number

@@ -80,7 +80,8 @@ void JoinedBranches::Declare(Emitter& outer, const std::vector<ValueId>& made) c
       Size size;
       if (!Outside(joined.elements[i], size)) {
         const int64_t bound = std::max(this->extents(0).Bound(joined.elements[i][0]), this->extents(1).Bound(joined.elements[i][1]));
-        size = extents.Counted(extents.ElementOf(made[joined.result], static_cast<int64_t>(i), origin_), bound);
+        const int64_t least = std::min(this->extents(0).Least(joined.elements[i][0]), this->extents(1).Least(joined.elements[i][1]));
+        size = extents.Counted(extents.ElementOf(made[joined.result], static_cast<int64_t>(i), origin_), bound, least);
       }
       numbers.push_back(size);
     }

@@ -117,8 +117,8 @@ const MaskedWrite* MaskedWrites::Find(const onnx::NodeProto& node) const {
 // positions. Anything else is imported as it is written.
 void Importer::RunMaskedWrite(const MaskedWrite& write, const onnx::NodeProto& proto, Scope& scope) {
   const Graph& graph = emitter().graph();
-  ValueId data = TensorOf(proto.input(0), proto, scope), value = TensorOf(write.value, *write.copies, scope);
-  const ValueId mask = TensorOf(write.mask, proto, scope), chosen = TensorOf(write.chosen, proto, scope);
+  ValueId data = NeededTensorOf(proto.input(0), proto, scope), value = NeededTensorOf(write.value, *write.copies, scope);
+  const ValueId mask = NeededTensorOf(write.mask, proto, scope), chosen = NeededTensorOf(write.chosen, proto, scope);
   const Shape whole = graph.value(data).shape, given = graph.value(value).shape;
   // The mask may have the batch size of the file, so its extents decide nothing.
   const int rows = graph.value(chosen).shape.rank(), behind = whole.rank() - rows;

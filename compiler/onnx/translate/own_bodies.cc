@@ -253,9 +253,9 @@ std::string Normalizer(const Graph& graph, const Node& node) {
 
 std::string Imputer(const Graph& graph, const Node& node) {
   if (!IsFloating(graph.value(node.inputs[0]).dtype)) {
-    return "gone = Constant <value_int = " + std::to_string(node.attributes.Int("replaced_value_int64", 0)) +
-           "> () missing = Equal (X, gone) numbers = Constant <value_ints = " + OnnxText(node.attributes.Ints("imputed_value_int64s")) +
-           "> () Y = Where (missing, numbers, X)";
+    return "number = Constant <value_int = " + std::to_string(node.attributes.Int("replaced_value_int64", 0)) +
+           "> () gone = CastLike (number, X) missing = Equal (X, gone) given = Constant <value_ints = " +
+           OnnxText(node.attributes.Ints("imputed_value_int64s")) + "> () numbers = CastLike (given, X) Y = Where (missing, numbers, X)";
   }
   const double gone = node.attributes.Float("replaced_value_float", 0);
   // scikit-learn's PowerTransformer replaces infinities.

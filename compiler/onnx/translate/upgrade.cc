@@ -12,8 +12,8 @@ namespace {
 // A node that is being upgraded.
 class Upgrade {
  public:
-  Upgrade(Emitter& emitter, Node& node, int since, size_t& num_outputs)
-      : emitter_(emitter), node(node), since(since), num_outputs(num_outputs) {}
+  Upgrade(Emitter& emitter, Node& node, int since, size_t listed, size_t& num_outputs)
+      : emitter_(emitter), node(node), since(since), listed(listed), num_outputs(num_outputs) {}
 
   ValueId in(size_t i) const { return i < node.inputs.size() ? node.inputs[i] : kNoValue; }
   const Shape& shape(size_t i) const { return emitter_.graph().value(node.inputs[i]).shape; }
@@ -68,6 +68,7 @@ class Upgrade {
  public:
   Node& node;
   const int since;
+  const size_t listed;
   size_t& num_outputs;
 };
 
@@ -136,8 +137,9 @@ void Slice(Upgrade& u) {
 
 void SplitToInput(Upgrade& u) { u.IntsToInput("split", 1); }
 
+// Parts without a name are parts too.
 void SplitCount(Upgrade& u) {
-  if (u.in(1) == kNoValue) u.node.attributes.set("num_outputs", static_cast<int64_t>(u.num_outputs));
+  if (u.in(1) == kNoValue) u.node.attributes.set("num_outputs", static_cast<int64_t>(u.listed));
 }
 
 void TopK(Upgrade& u) {
@@ -278,10 +280,10 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-void UpgradeNode(Emitter& emitter, Node& node, int since, size_t& num_outputs) {
+void UpgradeNode(Emitter& emitter, Node& node, int since, size_t listed, size_t& num_outputs) {
   if (!node.domain.empty()) return;
   const std::string op = node.op;
-  Upgrade upgrade(emitter, node, since, num_outputs);
+  Upgrade upgrade(emitter, node, since, listed, num_outputs);
   for (const Row& row : kRows) {
     if (row.op == op && since <= row.last && node.op == op) row.rule(upgrade);
   }
