@@ -245,9 +245,11 @@ class TrainingInfoTest(unittest.TestCase):
         model = helper.make_model(graph("branches", nodes, vector("xc"), vector("yd"), {"zero": np.float32(0)}),
                                   opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid(TRAINING, 1)], ir_version=9)
         x = np.float32([0.5, -1, 2])
-        for sign, k in (1, 2), (-1, 3):
+        cases = []
+        for name, sign, k in ("test_then", 1, 2), ("test_else", -1, 3):
             outputs = [np.sin(k * x * x), 2 * k * x * np.cos(k * x * x)]
-            self.run_node_tests([("test_branches", model, [x, np.float32([sign, sign, sign])], [o.astype(np.float32) for o in outputs])])
+            cases.append((name, model, [x, np.float32([sign, sign, sign])], [o.astype(np.float32) for o in outputs]))
+        self.run_node_tests(cases)
 
 
 if __name__ == "__main__":

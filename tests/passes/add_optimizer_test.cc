@@ -101,8 +101,8 @@ TEST(AddOptimizer, LeavesAHeadWithoutALoss) {
       options.recipe.optimizer = {.type = "adamw", .weight_decay = 0.1};
       options.recipe.accumulate = accumulate;
       const Plan plan = Compile(model, options);
-      EXPECT_GE(plan.FindState("wa/m"), 0) << accumulate;
-      EXPECT_LT(plan.FindState("wb/m"), 0) << accumulate;
+      EXPECT_GE(plan.FindState("wa/exp_avg"), 0) << accumulate;
+      EXPECT_LT(plan.FindState("wb/exp_avg"), 0) << accumulate;
       EXPECT_LT(plan.FindState("wb/grad_sum"), 0) << accumulate;
     }
   }
