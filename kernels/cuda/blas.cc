@@ -80,7 +80,7 @@ class PaddedProduct : public Kernel {
     auto* const on = static_cast<CUstream_st*>(stream);
     // A matrix that is added has to be where the result goes. Then the result has no padding, so both have the same size.
     if (product_.addend == BlasProduct::Addend::kMatrix && inputs[2] != outputs[0]) {
-      const int64_t bytes = product_.batch * product_.m * product_.n * DTypeBytes(product_.dtype);
+      const int64_t bytes = product_.batch * product_.m * product_.n * DTypeBytes(product_.result);
       GRADLOOM_CUDA(cudaMemcpyAsync(outputs[0], inputs[2], static_cast<size_t>(bytes), cudaMemcpyDefault, on));
     }
     PlainProduct(product_, inputs[0], inputs[1], outputs[0], on, product_.addend == BlasProduct::Addend::kRow ? inputs[2] : nullptr);
