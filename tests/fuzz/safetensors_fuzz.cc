@@ -56,7 +56,7 @@ std::vector<std::string> FuzzSeeds() {
           R"({"a\u0000\ud83d\ude00":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"w":{"dtype":"F16","shape":[4],"data_offsets":[8,16]}})",
           16),
       File("{}", 0),
-      File(std::string(64, '[') + R"({"w":1e2})", 0),
+      File(std::string(64, '[').append(R"({"w":1e2})"), 0),
       R"({"metadata": {"total_size": 32}, "weight_map": {"b": "m-00001-of-00002.safetensors", "w": "low/m-00002-of-00002.safetensors"}})",
       R"({"weight_map": {"w": "../w"}, "x": [[{}], null, true, -1.5]})"};
 }
