@@ -73,7 +73,9 @@ class Trainer {
  public:
   Trainer(const Plan& plan, const TrainerConfig& config) : Trainer(Session(plan, {.seed = config.seed}), config) {}
   // Takes over a session: Fit continues at its position. For one that was made from a checkpoint of a Trainer with the same configuration,
-  // the results are those of an uninterrupted run. Its seed counts, not that of the configuration.
+  // the steps have the bits of an uninterrupted run. Its seed counts, not that of the configuration. What Fit keeps besides the session
+  // begins anew with each call: the best value, the evaluations without improvement, the plateau, and the mean loss of the epoch. With a
+  // plateau, a session that continues begins at the learning rate of the plan.
   Trainer(Session session, TrainerConfig config) : config_(std::move(config)), session_(std::move(session)) {
     config_.train.Read(session_.plan());
     if (config_.eval) config_.eval->Read(session_.plan());
@@ -140,6 +142,7 @@ class Trainer {
     template <typename Call>
     static int32_t Tell(void* user, Call call) noexcept {
       auto& listener = *static_cast<Listener*>(user);
+      if (listener.thrown) return 1;  // the run ends after this step, which may still end an epoch
       try {
         return call(listener.callbacks) ? 0 : 1;
       } catch (...) {

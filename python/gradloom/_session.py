@@ -110,7 +110,7 @@ class Session(Owner):
         self._dtypes: dict[str, int] = {}
         for entry in ENTRIES:
             try:
-                self._dtypes.update((info.name, _NUMBERS[info.dtype]) for info in plan.inputs(entry))
+                self._dtypes.update((info.name, _NUMBERS.get(info.dtype, 0)) for info in plan.inputs(entry))
             except library().Error:
                 continue  # a plan need not have all entries
 

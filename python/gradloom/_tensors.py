@@ -36,7 +36,8 @@ def numpy_dtype(dtype: int) -> np.dtype[Any]:
 
 
 def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
-    array = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+    # Arrays in a packed record or over the bytes of a file need not be aligned.
+    array = np.require(array, array.dtype.newbyteorder("="), ["C", "ALIGNED", "ENSUREARRAY"])
     number = _NUMBERS.get(array.dtype.name)
     if number is None:
         advice = ("number the names of classes from 0: names, labels = numpy.unique(array, return_inverse=True); for digits, array.astype('int64')"

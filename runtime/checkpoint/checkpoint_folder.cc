@@ -156,10 +156,12 @@ SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& 
   if (best) manifest.callbacks[kSavedAsBest] = "true";
   const std::string name = NewName(saved.step), final_path = path_ + "/" + name;
   const std::string temporary = final_path + ".tmp." + std::to_string(::getpid());
+  bool renamed = false;
   try {
     RemoveFolder(temporary);
     WriteStep(temporary, saved, others, manifest);
     if (options_.calls->Rename(temporary.c_str(), final_path.c_str()) != 0) throw WriteError("cannot rename the folder", final_path, errno);
+    renamed = true;
     SyncFolder(path_, *options_.calls);
     Point(kLatest, name);
     if (best) Point(kBest, name);
@@ -167,7 +169,9 @@ SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& 
     if (others != nullptr) others->Abandon();
     RemoveFolder(temporary);
     if (error.code() != ErrorCode::kResource) throw;
-    throw Error(error.code(), error.message() + "; the checkpoint needs " + std::to_string(StateBytes(*saved.plan)) + " bytes",
+    // It is not removed again: readers may already use it, and the next process points to it (FinishSave).
+    const std::string left = renamed ? ", and is complete, but LATEST or BEST may not name it" : "";
+    throw Error(error.code(), error.message() + "; the checkpoint needs " + std::to_string(StateBytes(*saved.plan)) + " bytes" + left,
                 error.where(), error.help());
   } catch (...) {
     if (others != nullptr) others->Abandon();

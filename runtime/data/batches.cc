@@ -157,7 +157,10 @@ class Batches::Loader {
 };
 
 Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t batch, const BatchesOptions& options)
-    : data_(data), order_(order), batch_(batch), buffers_(static_cast<size_t>(options.kept)) {
+    : data_(data),
+      order_(order),
+      batch_(std::min(batch, std::max<int64_t>(std::ssize(order), 1))),
+      buffers_(static_cast<size_t>(options.kept)) {
   GRADLOOM_CHECK(batch > 0);
   for (const auto& [name, column] : data.columns()) {
     for (auto& buffers : buffers_) {

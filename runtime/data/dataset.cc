@@ -255,10 +255,13 @@ std::vector<double> ParseNumbers(std::string_view list, std::string_view text) {
   }
 }
 
-// One value for all, or one per channel (the first dimension of a row), expanded to the channel's elements.
+// One value for all, or one per channel: of the first dimension of a row, expanded to the channel's elements; or of the last, where the
+// values repeat for each pixel of an image.
 std::vector<float> Spread(const std::vector<double>& values, const Shape& shape, std::string_view text) {
   if (values.size() == 1) return {static_cast<float>(values[0])};
-  if (shape.rank() < 2 || shape[1] != static_cast<int64_t>(values.size())) RefuseTransform(text);
+  const auto channels = static_cast<int64_t>(values.size());
+  if (shape.rank() == 4 && shape[1] != channels && shape[3] == channels) return {values.begin(), values.end()};
+  if (shape.rank() < 2 || shape[1] != channels) RefuseTransform(text);
   int64_t inner = 1;
   for (int axis = 2; axis < shape.rank(); ++axis) inner *= shape[axis];
   std::vector<float> spread;
@@ -359,6 +362,7 @@ void Transform::Apply(Tensor& column) const {
   if (column.dtype() != DType::kFloat32) {
     throw Error(ErrorCode::kData, "a transform needs float32 values, but the column is " + std::string(DTypeName(column.dtype())));
   }
+  GRADLOOM_CHECK(!shift.empty() && !scale.empty());
   Tensor changed = column.Clone();
   const std::span<float> values = changed.as<float>();
   for (size_t i = 0; i < values.size(); ++i) {

@@ -37,6 +37,12 @@ bool HasColumn(const DataFile& file, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// The dtype in which the text of a table is read for a feed.
+DType TextType(DType wanted) {
+  if (!IsFloating(wanted)) return DType::kInt64;
+  return wanted == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
 std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns,
                                     const FeedReading& reading, const NamedClasses& named) {
   std::vector<ColumnSource> sources;
@@ -47,8 +53,8 @@ std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed
                   "--map " + Escaped(feed.name) + "=COLUMNS");
     }
     sources.push_back({feed.name, mapped == columns.end() ? DefaultArray(file, feeds, sources.size()) : mapped->second,
-                       IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64, feed.shape.rank() >= 2 ? feed.shape[1] : 0,
-                       ClassesOf(feed.name, named), reading.filled.contains(feed.name)});
+                       TextType(feed.dtype), feed.shape.rank() >= 2 ? feed.shape[1] : 0, ClassesOf(feed.name, named),
+                       reading.filled.contains(feed.name)});
   }
   return sources;
 }
@@ -239,12 +245,18 @@ NamedClasses FindNamedClasses(const std::vector<DataFile>& files, const std::vec
 
 Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                  const NamedClasses& named, TrainingNames& names, ArrayTypes& types, std::vector<std::string>& notes) {
-  const bool images = HasImages(file, columns);
-  Dataset data = images ? LoadImageData(file, feeds, columns, named, names.classes, notes)
-                        : ReadArrays(file, feeds, columns, reading, named, types, notes);
+  const bool images = KindOfDataFile(file) == DataFileKind::kImages;
+  std::vector<Feed> numbers, from_paths;
+  for (const Feed& feed : feeds) {
+    const auto mapped = columns.find(feed.name);
+    (mapped != columns.end() && AreImagePaths(mapped->second) ? from_paths : numbers).push_back(feed);
+  }
+  Dataset data =
+      images ? LoadImageData(file, feeds, columns, names.classes, notes) : ReadArrays(file, numbers, columns, reading, named, types, notes);
+  if (!images && !from_paths.empty()) AddImagesOfPaths(data, file, from_paths, columns);
   // Tables and token files are converted when they are read, so their original types do not matter.
-  if (IsTable(file) || (!images && KindOfDataFile(file) == DataFileKind::kTokens)) types.clear();
-  if (images && KindOfDataFile(file) == DataFileKind::kImages) CheckClassFolders(data, names.classes, reading.classes, file);
+  if (IsTable(file) || KindOfDataFile(file) == DataFileKind::kTokens) types.clear();
+  if (images) CheckClassFolders(data, names.classes, reading.classes, file);
   FitToFeeds(data, feeds, file, reading.targets);
   CheckClasses(data, reading.classes, file);
   return data;

@@ -112,61 +112,28 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
   return OfImages(images.paths, labels, path, feeds, columns);
 }
 
-Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const NamedClasses& named,
-                std::vector<std::string>& notes) {
-  std::vector<ColumnSource> numbers;
-  std::vector<std::pair<const Feed*, std::string>> images;
-  for (const Feed& feed : feeds) {
-    const auto mapped = columns.find(feed.name);
-    if (mapped == columns.end()) {
-      throw Error(ErrorCode::kConfig, "no columns are mapped to '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
-                  "--map " + Escaped(feed.name) + "=COLUMNS");
-    }
-    if (mapped->second.starts_with(kImages)) {
-      images.emplace_back(&feed, mapped->second.substr(kImages.size()));
-    } else {
-      numbers.push_back({.name = feed.name,
-                         .source = mapped->second,
-                         .dtype = IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64,
-                         .classes = ClassesOf(feed.name, named)});
-    }
-  }
-  Dataset data;
-  if (!numbers.empty()) {
-    LoadedData loaded = LoadData(file, numbers);
-    for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
-    data = std::move(loaded.data);
-  }
-  const std::filesystem::path folder = FolderOf(file.path);
-  for (const auto& [feed, column] : images) {
-    std::vector<std::string> paths;
-    for (const std::string& name : ReadCsvText(file.path, column, TableOptions(file))) paths.push_back((folder / name).string());
-    data.set_source(feed->name, MakeImageRows(std::move(paths), RowShape(*feed), Escaped(file.path, 4096), file.path));
-  }
-  return data;
-}
-
 }  // namespace
 
-bool HasImages(const DataFile& file, const ColumnMap& columns) {
-  if (KindOfDataFile(file) == DataFileKind::kImages) return true;
-  for (const auto& [name, source] : columns) {
-    if (source.starts_with(kImages)) return true;
-  }
-  return false;
+bool AreImagePaths(const std::string& selection) { return selection.starts_with(kImages); }
+
+Dataset LoadImageData(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& class_names,
+                      std::vector<std::string>& notes) {
+  return IsImageName(file.path) && !std::filesystem::is_directory(file.path) ? LoadImageFiles({file}, feeds, columns)
+                                                                             : OfFolder(file.path, feeds, columns, class_names, notes);
 }
 
-Dataset LoadImageData(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const NamedClasses& named,
-                      std::vector<std::string>& class_names, std::vector<std::string>& notes) {
-  switch (KindOfDataFile(file)) {
-    case DataFileKind::kImages:
-      return IsImageName(file.path) && !std::filesystem::is_directory(file.path) ? LoadImageFiles({file}, feeds, columns)
-                                                                                 : OfFolder(file.path, feeds, columns, class_names, notes);
-    case DataFileKind::kTable: return OfTable(file, feeds, columns, named, notes);
-    default: break;
+void AddImagesOfPaths(Dataset& data, const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns) {
+  if (KindOfDataFile(file) != DataFileKind::kTable) {
+    throw Error(ErrorCode::kConfig, "paths of images must come from a table", Escaped(file.path, 4096),
+                "use --data list.csv --map image=images:path");
   }
-  throw Error(ErrorCode::kConfig, "paths of images must come from a table", Escaped(file.path, 4096),
-              "use --data list.csv --map image=images:path");
+  const std::filesystem::path folder = FolderOf(file.path);
+  for (const Feed& feed : feeds) {
+    const std::string column = columns.at(feed.name).substr(kImages.size());
+    std::vector<std::string> paths;
+    for (const std::string& name : ReadCsvText(file.path, column, TableOptions(file))) paths.push_back((folder / name).string());
+    data.set_source(feed.name, MakeImageRows(std::move(paths), RowShape(feed), Escaped(file.path, 4096), file.path));
+  }
 }
 
 Dataset LoadImageFiles(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns) {

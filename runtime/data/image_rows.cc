@@ -80,15 +80,15 @@ class ImageRows : public RowSource {
     for (int64_t i = 0; i < plane; ++i) {
       for (int c = 0; c < channels_; ++c) out[c * plane + i] = image.samples[static_cast<size_t>(i * channels_ + c)];
     }
-    for (const Transform& t : numeric_) {
-      for (int64_t i = 0; i < plane * channels_; ++i) {
-        const auto at = static_cast<size_t>(i);
-        out[i] = (out[i] - t.shift[at % t.shift.size()]) * t.scale[at % t.scale.size()];
-      }
+    auto* const values = static_cast<float*>(to);
+    for (int64_t i = 0; channels_last_ && i < plane; ++i) {
+      for (int c = 0; c < channels_; ++c) values[i * channels_ + c] = out[c * plane + i];
     }
-    if (!channels_last_) return;
-    for (int64_t i = 0; i < plane; ++i) {
-      for (int c = 0; c < channels_; ++c) static_cast<float*>(to)[i * channels_ + c] = out[c * plane + i];
+    // In the order of the row, for which a transform of arrays has its numbers.
+    for (const Transform& t : numeric_) {
+      for (size_t i = 0; i < static_cast<size_t>(plane * channels_); ++i) {
+        values[i] = (values[i] - t.shift[i % t.shift.size()]) * t.scale[i % t.scale.size()];
+      }
     }
   }
 
@@ -98,7 +98,10 @@ class ImageRows : public RowSource {
   std::shared_ptr<const RowSource> With(const Transform& given, bool training) const override {
     const std::string& transform = given.row_transform;
     auto with = std::make_shared<ImageRows>(*this);
-    if (transform == "resize" || transform == "resize_crop") {
+    if (transform.empty()) {
+      // Made for arrays or a table. Pixels are never missing, so nothing is filled in.
+      with->numeric_.push_back(given);
+    } else if (transform == "resize" || transform == "resize_crop") {
       with->steps_.push_back({transform == "resize" ? Step::kResize : Step::kResizeCrop});
     } else if (transform == "random_flip") {
       if (training) with->steps_.push_back({Step::kRandomFlip});
@@ -106,7 +109,9 @@ class ImageRows : public RowSource {
       const int64_t pad = PadOf(transform);
       if (training) with->steps_.push_back({Step::kRandomCrop, pad});
     } else if (transform.starts_with("scale ") || transform.starts_with("normalize ")) {
-      with->numeric_.push_back(Transform::Parse(transform, Tensor(DType::kFloat32, {1, channels_, height_, width_})));
+      // With the channels last, one number per channel repeats for each pixel.
+      const Shape shape = channels_last_ ? Shape{1, channels_} : Shape{1, channels_, height_, width_};
+      with->numeric_.push_back(Transform::Parse(transform, Tensor(DType::kFloat32, shape)));
     } else {
       Refuse(transform);
     }

@@ -48,13 +48,12 @@ class StoredRows : public RowSource {
   }
 
   Transform Fitted(const std::string& text, std::span<const int64_t> rows) const override {
-    if (Transform::IsMeasured(text)) return Transform::Measured(text, *this, rows);
-    Shape shape{1};
-    for (const int64_t extent : options_.row_shape) shape.push_back(extent);
-    return Transform::Parse(text, Tensor(DType::kFloat32, shape));
+    return Transform::IsMeasured(text) ? Transform::Measured(text, *this, rows) : Parsed(text);
   }
 
-  std::shared_ptr<const RowSource> With(const Transform& transform, bool) const override {
+  std::shared_ptr<const RowSource> With(const Transform& given, bool) const override {
+    // Transforms written for images may also apply to arrays.
+    const Transform transform = given.row_transform.empty() ? given : Parsed(given.row_transform);
     Tensor row(options_.dtype, WithRows(Shape{1}, 1));
     transform.Apply(row);  // throws for transforms that do not apply to rows
     auto with = std::make_shared<StoredRows>(*this);
@@ -63,6 +62,13 @@ class StoredRows : public RowSource {
   }
 
  private:
+  // One that is not measured.
+  Transform Parsed(const std::string& text) const {
+    Shape shape{1};
+    for (const int64_t extent : options_.row_shape) shape.push_back(extent);
+    return Transform::Parse(text, Tensor(DType::kFloat32, shape));
+  }
+
   void CheckClasses(int64_t row, const Tensor& value) const {
     const int64_t wrong = FirstOutOfRange(value.view(), *options_.classes);
     if (wrong >= 0) throw ClassError(row, ElementAsInt(value.view(), wrong), options_.column, *options_.classes, "");

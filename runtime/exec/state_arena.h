@@ -58,6 +58,9 @@ class StateArena {
   // Whether a rank of this process holds the tensor.
   bool holds(const StateTensor& state) const { return HolderOf(state) < ranks(); }
   int64_t bytes(size_t rank) const { return memory_[rank]->bytes(); }
+  // Copy the whole arena of a rank of this process, as it is stored, to and from host memory: at() need not be an address of the host.
+  void SaveArena(size_t rank, void* to) const { memory_[rank]->Read(0, bytes(rank), to); }
+  void RestoreArena(size_t rank, const void* from) { memory_[rank]->Write(0, bytes(rank), from); }
   // Makes the system allocate all physical memory of this process's ranks now: after the initial values are in place, so that their former
   // memory can be reused.
   void Populate() const;

@@ -31,6 +31,7 @@ constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kMaxTableBytes = 64 << 20;
 constexpr size_t kMaxNameBytes = 64;
 constexpr time_t kSeconds = 10;  // timeout for the other side
+constexpr int kRetryMilliseconds = 100;
 
 // The shared memory begins with this header, followed by a table of the parameters as JSON and, from a page boundary on, the state.
 struct Header {
@@ -195,7 +196,12 @@ void ParameterShare::Serve() const {
     if (poll(watched, 2, -1) < 0 && errno != EINTR) return;
     if (watched[0].revents != 0) return;
     const Descriptor client(accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC));
-    if (client.get() >= 0 && IsOfThisUser(client.get())) SendDescriptor(client.get(), memory_);
+    if (client.get() < 0) {
+      // Without a free descriptor the connection stays pending, and the socket readable: waits, so that this is no busy loop.
+      poll(watched, 1, kRetryMilliseconds);
+      continue;
+    }
+    if (IsOfThisUser(client.get())) SendDescriptor(client.get(), memory_);
   }
 }
 

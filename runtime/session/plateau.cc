@@ -1,6 +1,7 @@
 #include "runtime/session/plateau.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
@@ -18,8 +19,8 @@ Plateau::Plateau(const PlateauOptions& options, double lr) : options_(options), 
 }
 
 bool Plateau::IsBetter(double value) const {
-  // Comparisons with NaN are false.
-  if (!has_best_) return value == value;
+  if (!std::isfinite(value)) return false;  // never the best, as for the best model
+  if (!has_best_) return true;
   const double sign = options_.larger ? 1 : -1;
   const double bound = best_ * (1 + sign * options_.threshold);
   return options_.larger ? value > bound : value < bound;
@@ -59,8 +60,9 @@ void Plateau::set_state(const std::string& text) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     lr_ = json.at("lr").get<double>();
-    best_ = json.at("best").get<double>();
-    has_best_ = json.at("has_best").get<bool>();
+    // Older releases took infinity as a best value, which JSON writes as null.
+    has_best_ = json.at("has_best").get<bool>() && !json.at("best").is_null();
+    best_ = has_best_ ? json.at("best").get<double>() : 0;
     bad_ = json.at("bad").get<int64_t>();
     cooling_ = json.at("cooling").get<int64_t>();
   } catch (const nlohmann::json::exception&) {

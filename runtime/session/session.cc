@@ -346,7 +346,7 @@ void Session::KeepState() {
     if (!arena.holds(rank) || SnapshotRank(rank) != rank) continue;
     std::vector<std::byte>& kept = kept_.state[rank];
     kept.resize(static_cast<size_t>(arena.bytes(rank)));
-    if (!kept.empty()) std::memcpy(kept.data(), arena.at(static_cast<int>(rank), 0), kept.size());
+    arena.SaveArena(rank, kept.data());
   }
   kept_.step = step_;
   kept_.batch = batch_;
@@ -361,12 +361,12 @@ size_t Session::SnapshotRank(size_t rank) const {
 }
 
 void Session::UndoStep() {
-  const StateArena& arena = executor_->state();
+  StateArena& arena = executor_->state();
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
     if (!arena.holds(rank)) continue;
     const std::vector<std::byte>& kept = kept_.state.at(SnapshotRank(rank));
     GRADLOOM_CHECK(static_cast<int64_t>(kept.size()) == arena.bytes(rank));
-    if (!kept.empty()) std::memcpy(arena.at(static_cast<int>(rank), 0), kept.data(), kept.size());
+    arena.RestoreArena(rank, kept.data());
   }
   set_position(kept_.step, kept_.batch);
 }

@@ -128,7 +128,7 @@ class Session {
   // From the next run on.
   void set_seed(int64_t seed) { options_.seed = seed; }
 
-  // Saves all state and the counters, for UndoStep to restore. Takes the state's bytes once more.
+  // Saves all state and the counters, for UndoStep to restore. Takes the state's bytes once more, in host memory.
   void KeepState();
   void UndoStep();
 

@@ -4,10 +4,12 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/session/schedule.h"
@@ -79,7 +81,10 @@ Trainer::~Trainer() { session_.DropPrefetch(); }
 int64_t Trainer::batches_per_epoch() const { return (train_.rows() + options_.batch - 1) / options_.batch; }
 
 int64_t Trainer::total_batches() const {
-  return options_.updates > 0 ? options_.updates * session_.plan().accumulate : options_.epochs * batches_per_epoch();
+  const int64_t times = options_.updates > 0 ? options_.updates : options_.epochs;
+  const int64_t batches = options_.updates > 0 ? session_.plan().accumulate : batches_per_epoch();
+  // A product too large for the type means a run that callbacks end.
+  return CheckedMul(times, batches).value_or(std::numeric_limits<int64_t>::max());
 }
 
 bool Trainer::Finished() const { return session_.batch() >= total_batches(); }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -110,6 +111,24 @@ TEST(Trainer, CallsCallbacksAndStopsWhenTheyAsk) {
   EXPECT_EQ(stopped.session().step(), 3);
   gradloom::Trainer throws(Plain(), {.train = data});
   EXPECT_THROW(throws.Fit({.on_step = [](const gradloom::StepResult&) -> bool { throw std::out_of_range("mine"); }}), std::out_of_range);
+  // No callback is called after one that has thrown, though the step ends an epoch.
+  gradloom::Trainer last(Plain(), {.train = data, .batch = data.rows()});
+  EXPECT_THROW(last.Fit({.on_step = [](const gradloom::StepResult&) -> bool { throw std::out_of_range("first"); },
+                         .on_epoch = [](const gradloom::Epoch&) -> bool { throw std::logic_error("second"); }}),
+               std::out_of_range);
+}
+
+TEST(Trainer, TakesTheLargestNumbers) {
+  const gradloom::Dataset data("models/data/boston.csv", Plain(), {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}});
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const auto& [epochs, updates] : {std::pair{kMost, int64_t{0}}, std::pair{int64_t{1}, kMost}}) {
+    gradloom::Trainer trainer(Plain(), {.train = data, .epochs = epochs, .updates = updates});
+    EXPECT_TRUE(trainer.Fit({.on_step = [](const gradloom::StepResult& r) { return r.step < 20; }}).stopped_by_callback);
+    EXPECT_EQ(trainer.session().step(), 20);
+  }
+  int64_t rows = 0;
+  for (const gradloom::Batch& batch : data.Batches({.size = kMost})) rows += batch["target"].shape()[0];
+  EXPECT_EQ(rows, 506);
 }
 
 TEST(Trainer, ContinuesFromACheckpoint) {

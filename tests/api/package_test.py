@@ -172,7 +172,9 @@ class SessionTest(unittest.TestCase):
 
     def test_accepts_arrays_of_any_order_and_lists(self):
         losses = []
-        for x in (self.x, np.asfortranarray(self.x), np.repeat(self.x, 2, axis=0)[::2], self.x.astype(">f4"), self.x.tolist()):
+        unaligned = np.frombuffer(b"-" + self.x.tobytes(), np.float32, offset=1).reshape(self.x.shape)
+        self.assertFalse(unaligned.flags.aligned)
+        for x in (self.x, np.asfortranarray(self.x), np.repeat(self.x, 2, axis=0)[::2], self.x.astype(">f4"), self.x.tolist(), unaligned):
             losses.append(self.gradloom.Session(self.plan).step(features=x, target=self.y).loss)
         self.assertEqual(losses, losses[:1] * len(losses))
 

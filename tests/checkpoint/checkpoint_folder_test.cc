@@ -243,11 +243,13 @@ TEST_P(FaultTest, OldCheckpointLoadsAndErrorNamesTheNeededBytes) {
       const int before = static_cast<int>(calls.log().size());
       calls.FailAt(before + n, once ? before + n : INT_MAX, GetParam());
       bool threw = false;
+      std::string message;
       SavedCheckpoint saved;
       try {
         saved = SaveStep(checkpoints, 3, true);
       } catch (const Error& error) {
         threw = true;
+        message = error.message();
         EXPECT_EQ(error.code(), ErrorCode::kResource);
         EXPECT_TRUE(error.where().starts_with(path)) << error.where();
         EXPECT_NE(error.message().find("needs 1"), std::string::npos) << error.message();
@@ -267,6 +269,7 @@ TEST_P(FaultTest, OldCheckpointLoadsAndErrorNamesTheNeededBytes) {
         EXPECT_TRUE(threw || !saved.warnings.empty() || calls.log()[static_cast<size_t>(before + n)].starts_with("close "));
       }
       EXPECT_EQ(step == 3, renamed);
+      EXPECT_TRUE(!threw || renamed == (message.find("is complete") != std::string::npos)) << message;
       // The next save succeeds, and what the failed one left is removed no later than by the next process.
       SaveStep(checkpoints, 4);
       EXPECT_EQ(RestoreNewest(path).step, 4);

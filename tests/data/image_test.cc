@@ -221,6 +221,38 @@ TEST(ImageRows, TableOfPaths) {
   EXPECT_EQ(Batches(data.train, order, 2).Get(0).at("x").shape, (Shape{2, 3, 4, 4}));
 }
 
+// Columns next to paths of images are read as in any table: they feed inputs of the same name, and what is missing is filled in.
+TEST(ImageRows, TableOfPathsWithMissingNumbers) {
+  const Pictures pictures;
+  WriteFileAtomically(pictures.folder / "list.csv", "path,y,z\ncats/1.png,0,4\ndogs/2.JPG,1,\n");
+  const std::vector<Feed> feeds = {kFeeds[0], kFeeds[1], {"z", DType::kFloat32, {2, 1}, 0}};
+  DataOptions options{.train = pictures.folder / "list.csv", .columns = {{"x", "images:path"}}, .transforms = {{"z", {"fill mean"}}}};
+  const TrainingData data = LoadTrainingData(options, feeds, 1);
+  EXPECT_EQ(data.train.column("y").as<int64_t>()[1], 1);
+  EXPECT_EQ(data.train.column("z").as<float>()[1], 4);
+  options.transforms.clear();
+  EXPECT_EQ(CodeOf([&] { LoadTrainingData(options, feeds, 1); }), ErrorCode::kData);
+}
+
+// A model that was trained on arrays: its transforms have a number for each element of a row, in the order of the row.
+TEST(ImageRows, TransformsOfArraysApplyToImages) {
+  const Pictures pictures;
+  std::vector<float> shift(8 * 6 * 3);
+  std::iota(shift.begin(), shift.end(), 0.0f);
+  for (const Shape& shape : {Shape{2, 3, 8, 6}, Shape{2, 8, 6, 3}}) {
+    const std::vector<Feed> feeds = {{"x", DType::kFloat32, shape, 0}, kFeeds[1]};
+    const std::map<std::string, std::vector<Transform>> fitted{{"x", {Transform{shift, {0.5f}}}}};
+    std::vector<std::string> notes;
+    const Dataset plain = LoadFeeds(pictures.root(), feeds, {}, {}, notes), changed = LoadFeeds(pictures.root(), feeds, {}, fitted, notes);
+    const std::vector<int64_t> order{4, 1};
+    Batches before(plain, order, 2), after(changed, order, 2);
+    const Tensor pixels = Tensor::Copy(before.Get(0).at("x")), values = Tensor::Copy(after.Get(0).at("x"));
+    for (size_t i = 0; i < 2 * shift.size(); ++i) {
+      ASSERT_EQ(values.as<float>()[i], (pixels.as<float>()[i] - shift[i % shift.size()]) * 0.5f) << i;
+    }
+  }
+}
+
 std::vector<float> AllRows(const Dataset& data, PhiloxKey draw, int workers) {
   std::vector<int64_t> order(static_cast<size_t>(data.rows()));
   std::iota(order.begin(), order.end(), 0);

@@ -119,6 +119,20 @@ TEST_F(TableDataTest, FillsInMissingNumbers) {
             ErrorCode::kData);
 }
 
+TEST_F(TableDataTest, NumbersForFloat64KeepTheirBits) {
+  std::vector<Feed> feeds = kFeeds;
+  feeds[0].dtype = DType::kFloat64;
+  const std::string path = Write("a.csv", "a,b,c\n0.1,20000000001,0\n3.3,1e300,1\n");
+  for (const bool on_demand : {false, true}) {
+    const TrainingData data = LoadTrainingData({.train = path, .on_demand = on_demand, .large_bytes = 1}, feeds, 1);
+    const std::vector<int64_t> order{0, 1};
+    Batches batches(data.train, order, 2);
+    const auto batch = batches.Get(0);
+    const auto x = batch.at("x").as<double>();
+    EXPECT_EQ(std::vector<double>(x.begin(), x.end()), (std::vector<double>{0.1, 20000000001, 3.3, 1e300}));
+  }
+}
+
 // A table that pandas wrote without names of its own for the columns.
 TEST_F(TableDataTest, WarnsOfAFirstLineThatNumbersTheColumns) {
   const auto warns = [&](const std::string& text) {

@@ -460,6 +460,36 @@ TEST_F(TrainingDataTest, TransformsOfImagesApplyToArrays) {
   EXPECT_EQ(data.column("x").as<float>()[3], 12);
   const Error error = ErrorOf([&] { LoadFeeds(path, kFeeds, {}, {{"x", {Transform{.row_transform = "random_flip"}}}}, notes); });
   EXPECT_EQ(error.code(), ErrorCode::kConfig);
+  // Rows that stay in the file.
+  const std::vector<Feed> wide = {{"x", DType::kFloat32, {1, 3, 8, 8}, 0}, kFeeds[1]};
+  std::vector<float> values(2 * 192);
+  std::iota(values.begin(), values.end(), 0.0f);
+  const std::string large = folder_ / "large.npz";
+  WriteNpz(large, {{"x", Tensor::From<float>(values, {2, 3, 8, 8})}, {"y", Tensor::From<int64_t>({0, 1}, {2})}});
+  const std::map<std::string, std::vector<Transform>> transforms{
+      {"x", {Transform{.row_transform = "scale 3"}, Transform{.row_transform = "normalize 1,2,3 1,1,2"}}}};
+  const Dataset stays = LoadFeeds(large, wide, {}, transforms, notes, {}, {}, true), read = LoadFeeds(large, wide, {}, transforms, notes);
+  EXPECT_TRUE(stays.is_lazy("x"));
+  ExpectSameBatches(read, stays, 1);
+  EXPECT_EQ(ErrorOf([&] {
+              LoadFeeds(large, wide, {}, {{"x", {Transform{.row_transform = "random_flip"}}}}, notes, {}, {}, true);
+            }).code(),
+            ErrorCode::kConfig);
+}
+
+// The channels of Keras models.
+TEST_F(TrainingDataTest, NormalizesTheLastDimensionOfImages) {
+  const std::string path = folder_ / "last.npz";
+  std::vector<float> values(2 * 4 * 5 * 3);
+  std::iota(values.begin(), values.end(), 0.0f);
+  WriteNpz(path, {{"x", Tensor::From<float>(values, {2, 4, 5, 3})}, {"y", Tensor::From<int64_t>({0, 1}, {2})}});
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {1, 4, 5, 3}, 0}, kFeeds[1]};
+  const TrainingData data = LoadTrainingData({.train = path, .transforms = {{"x", {"normalize 1,2,3 1,2,4"}}}}, feeds, 1);
+  const Tensor& x = data.train.column("x");
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float mean[] = {1, 2, 3}, deviation[] = {1, 2, 4};
+    ASSERT_EQ(x.as<float>()[i], (values[i] - mean[i % 3]) / deviation[i % 3]) << i;
+  }
 }
 
 TEST_F(TrainingDataTest, TokensReadOnDemandHaveTheSameBits) {

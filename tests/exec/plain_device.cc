@@ -1,5 +1,8 @@
 #include "tests/exec/plain_device.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "kernels/reference/reference.h"
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -20,25 +24,63 @@ using Work = std::function<void()>;
 
 int graph_launches = 0;
 
-// The work enqueued during a capture, in that order, which satisfies all events.
-class PlainGraph : public DeviceGraph {
+int64_t InPages(int64_t bytes) { return AlignUp(bytes + 1, ::sysconf(_SC_PAGESIZE)); }
+
+// The memory blocks that the device has allocated. Only work of the device can touch them, as on a GPU: elsewhere an access is a fault.
+class Blocks {
  public:
-  explicit PlainGraph(std::vector<Work> work) : work_(std::move(work)) {}
-  void Launch(void*) override {
-    ++graph_launches;
-    for (const Work& work : work_) work();
+  std::byte* Add(int64_t bytes) {
+    void* const memory =
+        ::mmap(nullptr, static_cast<size_t>(InPages(bytes)), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    blocks_[static_cast<std::byte*>(memory)] = bytes;
+    return static_cast<std::byte*>(memory);
+  }
+  void Remove(std::byte* memory) {
+    ::munmap(memory, static_cast<size_t>(InPages(blocks_.at(memory))));
+    blocks_.erase(memory);
+  }
+  bool Contain(const void* memory) const {
+    auto block = blocks_.upper_bound(static_cast<std::byte*>(const_cast<void*>(memory)));
+    if (block == blocks_.begin()) return false;
+    --block;
+    return static_cast<const std::byte*>(memory) < block->first + block->second;
+  }
+  void Do(const Work& work) const {
+    Allow(PROT_READ | PROT_WRITE);
+    work();
+    Allow(PROT_NONE);
   }
 
  private:
+  void Allow(int access) const {
+    for (const auto& [memory, bytes] : blocks_) ::mprotect(memory, static_cast<size_t>(InPages(bytes)), access);
+  }
+
+  std::map<std::byte*, int64_t> blocks_;
+};
+
+// The work enqueued during a capture, in that order, which satisfies all events.
+class PlainGraph : public DeviceGraph {
+ public:
+  PlainGraph(const Blocks& blocks, std::vector<Work> work) : blocks_(blocks), work_(std::move(work)) {}
+  void Launch(void*) override {
+    ++graph_launches;
+    for (const Work& work : work_) blocks_.Do(work);
+  }
+
+ private:
+  const Blocks& blocks_;
   std::vector<Work> work_;
 };
 
 // All work of a device goes through this queue: it is done at once, or recorded during a capture.
 class Queue {
  public:
+  explicit Queue(const Blocks& blocks) : blocks_(blocks) {}
   void Do(Work work) {
     if (capturing_) return captured_.push_back(std::move(work));
-    work();
+    blocks_.Do(work);
   }
   void Begin() { capturing_ = true; }
   std::vector<Work> End() {
@@ -47,6 +89,7 @@ class Queue {
   }
 
  private:
+  const Blocks& blocks_;
   bool capturing_ = false;
   std::vector<Work> captured_;
 };
@@ -80,28 +123,18 @@ class PlainKernel : public Kernel {
   const bool* const keeps_;
 };
 
-// The memory blocks that the device has allocated.
-using Blocks = std::map<const std::byte*, int64_t>;
-
 struct Event {
   std::chrono::steady_clock::time_point reached;
 };
 
 class PlainDevice : public Device {
  public:
-  explicit PlainDevice(Blocks& blocks) : blocks_(blocks) {}
+  explicit PlainDevice(Blocks& blocks) : blocks_(blocks), queue_(blocks) {}
 
   int ordinal() const override { return 0; }
 
-  std::byte* Allocate(int64_t bytes) override {
-    auto* const memory = new (std::align_val_t{256}) std::byte[static_cast<size_t>(bytes) + 1];
-    blocks_[memory] = bytes;
-    return memory;
-  }
-  void Free(std::byte* memory) noexcept override {
-    blocks_.erase(memory);
-    operator delete[](memory, std::align_val_t{256});
-  }
+  std::byte* Allocate(int64_t bytes) override { return blocks_.Add(bytes); }
+  void Free(std::byte* memory) noexcept override { blocks_.Remove(memory); }
   std::byte* AllocatePinned(int64_t) override { return nullptr; }
   void FreePinned(std::byte*) noexcept override {}
   int64_t free_bytes() override { return int64_t{1} << 30; }
@@ -133,7 +166,7 @@ class PlainDevice : public Device {
   }
 
   void BeginCapture(void*) override { queue_.Begin(); }
-  std::unique_ptr<DeviceGraph> EndCapture(void*) override { return std::make_unique<PlainGraph>(queue_.End()); }
+  std::unique_ptr<DeviceGraph> EndCapture(void*) override { return std::make_unique<PlainGraph>(blocks_, queue_.End()); }
   void AbandonCapture(void*) noexcept override { queue_.End(); }
 
   void NameStream(void*, const std::string&) override {}
@@ -177,13 +210,7 @@ class Platform : public DevicePlatform {
   }
   std::string problem() const override { return ""; }
 
-  int OrdinalOf(const void* memory) override {
-    auto block = blocks_.upper_bound(static_cast<const std::byte*>(memory));
-    if (block == blocks_.begin()) return -1;
-    --block;
-    return static_cast<const std::byte*>(memory) < block->first + block->second ? 0 : -1;
-  }
-
+  int OrdinalOf(const void* memory) override { return blocks_.Contain(memory) ? 0 : -1; }
   bool Pinned(const void*, int64_t) override { return false; }
 
   std::unique_ptr<Device> Open(int ordinal) override {

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 
+#include "compiler/compile.h"
+#include "runtime/session/session.h"
 #include "tests/conformance/run_case.h"
 
 namespace gradloom {
@@ -30,6 +33,34 @@ TEST_F(OnAPlainDevice, CasesTrainAsRecorded) {
     }
     EXPECT_EQ(graphs.losses, launches.losses) << name;
   }
+}
+
+// The state is copied and put back by the device; its memory is none of the host's.
+TEST_F(OnAPlainDevice, UndoesAStep) {
+  const TrainingCase recorded = ReadTrainingCase("tests/conformance/cases/housing_mlp");
+  SessionOptions options;
+  CompileOptions compile;
+  compile.recipe = recorded.recipe;
+  SetDevices({.devices = "cuda:0"}, compile.recipe, options);
+  compile.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
+  Session session(std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), compile)), options);
+  const Feeds feeds = FeedsOfStep(recorded, 0);
+  session.Step(feeds);
+  const auto state = [&] {
+    std::string bytes;
+    for (const StateTensor& tensor : session.plan().state) {
+      const Tensor value = session.executor().state().Get(tensor);
+      bytes.append(static_cast<const char*>(value.data()), static_cast<size_t>(value.bytes()));
+    }
+    return bytes;
+  };
+  const std::string before = state();
+  session.KeepState();
+  session.Step(feeds);
+  EXPECT_NE(state(), before);
+  session.UndoStep();
+  EXPECT_EQ(state(), before);
+  EXPECT_EQ(session.step(), 1);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace gradloom {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Recorded {
   const char* name;
@@ -90,6 +91,26 @@ TEST(Plateau, ResumesFromAnyState) {
       for (size_t i = cut; i < recorded.values.size(); ++i) EXPECT_EQ(after.Step(recorded.values[i]), recorded.rates[i]);
     }
   }
+}
+
+// A value that is not finite is never the best, whichever direction is better, and the state can be written down.
+TEST(Plateau, InfinityIsNotTheBest) {
+  for (const bool larger : {false, true}) {
+    for (const double first : {kInfinity, -kInfinity, kNan}) {
+      Plateau plateau({.larger = larger, .factor = 0.5, .patience = 1}, 0.2);
+      plateau.Step(first);
+      Plateau after({.larger = larger, .factor = 0.5, .patience = 1}, 0.2);
+      after.set_state(plateau.state());
+      EXPECT_EQ(after.Step(3), 0.2);
+      EXPECT_EQ(after.Step(3), 0.2);
+      EXPECT_EQ(after.Step(3), 0.1) << "the best value was 3, and two were not better";
+    }
+  }
+  // As older releases wrote an infinite best value.
+  Plateau plateau({.factor = 0.5, .patience = 1}, 0.2);
+  plateau.set_state(R"({"lr": 0.1, "best": null, "has_best": true, "bad": 0, "cooling": 0})");
+  plateau.Step(3);
+  EXPECT_EQ(plateau.Step(2), 0.1);
 }
 
 TEST(Plateau, RejectsInvalidOptions) {

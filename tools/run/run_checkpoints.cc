@@ -212,7 +212,7 @@ void RunCheckpoints::Finish() {
     if (failure != nullptr) std::rethrow_exception(failure);
   } catch (const Error& error) {
     if (!continue_on_failure_ || error.code() != ErrorCode::kResource) throw;
-    return Warn("the checkpoint of step " + std::to_string(writing_step_) + " was not saved: " + error.message());
+    return Warn("saving the checkpoint of step " + std::to_string(writing_step_) + " failed: " + error.message());
   }
   const SavedCheckpoint saved = *std::exchange(saved_, std::nullopt);
   for (const std::string& warning : saved.warnings) Warn(warning);
