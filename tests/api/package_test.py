@@ -197,6 +197,15 @@ class SessionTest(unittest.TestCase):
         with self.assertRaisesRegex(self.gradloom.Error, "'image' is float64, but the model expects float32"):
             digits.step(image=np.full((2, 1, 8, 8), 1e39), label=label)
 
+    def test_sessions_have_plans_with_types_that_numpy_lacks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "narrow.onnxtxt").write_text("""<ir_version: 9, opset_import: ["" : 19]>
+                m (float8e4m3fn[N,4] x) => (float[N,1] z) <float[4,1] w = {1,2,3,4}> { a = Cast<to=1>(x) z = MatMul(a, w) }""")
+            plan = self.gradloom.compile(f"{folder}/narrow.onnxtxt", loss="mse(z, t)", batch=2)
+        session = self.gradloom.Session(plan)
+        with self.assertRaisesRegex(self.gradloom.Error, "'x' is uint8, but the model expects float8e4m3fn"):
+            session.step(x=np.zeros((2, 4), np.uint8), t=np.zeros((2, 1), np.float32))
+
     def test_accepts_integral_numpy_numbers_only(self):
         for batch, rows in ((np.int64(16), 16), (np.array([16, 8]), 16), ([8, 16], 8)):
             plan = self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", batch=batch)
