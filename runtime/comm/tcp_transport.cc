@@ -21,10 +21,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPingEvery = std::chrono::seconds(1);
-constexpr auto kFinalSendTimeout = std::chrono::seconds(2);     // time limit of messages to processes that may no longer read
-constexpr auto kFinishTimeout = std::chrono::seconds(1);        // time limit of the rest of a message once the job has failed
-constexpr auto kPollInterval = std::chrono::milliseconds(100);  // interval at which a blocked send checks whether the job has failed
-constexpr int64_t kMaxTextBytes = 4096;                         // limit of the text of an abort
+constexpr auto kFinalSendTimeout = std::chrono::seconds(2);       // time limit of messages to processes that may no longer read
+constexpr auto kFinishTimeout = std::chrono::milliseconds(1500);  // time limit of the rest of a message once the job has failed
+constexpr auto kPollInterval = std::chrono::milliseconds(100);    // interval at which a blocked send checks whether the job has failed
+constexpr int64_t kMaxTextBytes = 4096;                           // limit of the text of an abort
 
 }  // namespace
 

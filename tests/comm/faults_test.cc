@@ -272,7 +272,7 @@ TEST(SlowMessages, AreSent) {
 TEST(SlowMessages, DoNotSwallowTheReasonOfAFailure) {
   for (const bool reads : {true, false}) {
     OneSide side(std::chrono::seconds(20));
-    const std::vector<std::byte> sent(size_t{32} << 20, std::byte{7});
+    const std::vector<std::byte> sent(size_t{16} << 20, std::byte{7});
     std::thread sends([&] {
       try {
         side.transport().Send(1, 5, sent.data(), static_cast<int64_t>(sent.size()));
@@ -283,7 +283,7 @@ TEST(SlowMessages, DoNotSwallowTheReasonOfAFailure) {
     });
     std::string rest = side.Read(sizeof(WireHeader));
     std::thread fails([&] { side.mailbox().Fail("E-DATA: row 7"); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(reads ? 300 : 4000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(reads ? 100 : 4000));
     rest += side.ReadToEnd();
     fails.join();
     sends.join();
