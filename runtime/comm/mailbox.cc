@@ -6,7 +6,11 @@
 
 namespace gradloom {
 
-Mailbox::Mailbox(Options options) : options_(std::move(options)), timeout_(options_.timeout.count()), left_(options_.names.size(), false) {}
+Mailbox::Mailbox(Options options)
+    : options_(std::move(options)),
+      timeout_(options_.timeout.count()),
+      left_(options_.names.size(), false),
+      progress_(options_.names.size()) {}
 
 Mailbox::Queue& Mailbox::QueueOf(int from, uint32_t tag) {
   std::unique_ptr<Queue>& queue = queues_[{from, tag}];
@@ -39,6 +43,11 @@ void Mailbox::End(const Delivery& delivery, bool whole) {
     queue.messages.pop_back();
   }
   queue.changed.notify_all();
+}
+
+void Mailbox::Progress(int from) {
+  const std::lock_guard lock(mutex_);
+  progress_[static_cast<size_t>(from)] = Clock::now();
 }
 
 void Mailbox::Leave(int from) {
@@ -82,6 +91,11 @@ bool Mailbox::WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from
     const bool left = left_[static_cast<size_t>(from)];
     if (!left && queue.changed.wait_until(lock, deadline) == std::cv_status::no_timeout) continue;
     if (done()) return true;
+    const auto renewed = progress_[static_cast<size_t>(from)] + timeout;
+    if (!left && renewed > deadline) {
+      deadline = renewed;
+      continue;
+    }
     if (!left && options_.any_busy()) {
       deadline = Clock::now() + timeout;
       continue;

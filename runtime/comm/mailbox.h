@@ -52,6 +52,8 @@ class Mailbox {
   // For transports: a message begins to arrive, and has arrived whole or not.
   Delivery Begin(int from, uint32_t tag, int64_t bytes);
   void End(const Delivery& delivery, bool whole);
+  // A part of a message has arrived. The timeout is for silence: while data flows from a process, nobody who waits for it gives up.
+  void Progress(int from);
   // A process has ended regularly and will send nothing more.
   void Leave(int from);
 
@@ -105,6 +107,7 @@ class Mailbox {
   mutable std::mutex mutex_;
   std::map<std::pair<int, uint32_t>, std::unique_ptr<Queue>> queues_;
   std::vector<bool> left_;
+  std::vector<Clock::time_point> progress_;  // when a part of a message last arrived, by process
   std::optional<std::string> failure_;
 };
 

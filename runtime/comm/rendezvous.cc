@@ -60,6 +60,13 @@ std::string TextOf(const char (&from)[kBytes]) {
   return Escaped(std::string_view(from, strnlen(from, kBytes)));
 }
 
+// Whether the process at the other end has closed the connection or ended. After its hello, a process sends nothing until the job begins.
+bool IsClosed(const Socket& socket) {
+  char byte;
+  const ssize_t n = recv(socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 bool IsOurs(const char (&magic)[8]) { return std::memcmp(magic, kMagic, sizeof kMagic) == 0; }
 
 Hello MakeHello(const JobTopology& topology) {
@@ -138,7 +145,8 @@ class Rendezvous {
     }
     if (hello.rank < 1 || hello.rank >= topology_.world)
       return Named(hello) + " is not one of the ranks 1 to " + std::to_string(topology_.world - 1);
-    if (!socket(hello.rank).open()) return "";
+    // A process that ended while others were still missing may be started again.
+    if (!socket(hello.rank).open() || IsClosed(socket(hello.rank))) return "";
     return "two processes have rank " + std::to_string(hello.rank) + ": on host " + TextOf(record(hello.rank).host) + ", pid " +
            std::to_string(record(hello.rank).pid) + ", and on host " + TextOf(hello.host) + ", pid " + std::to_string(hello.pid);
   }
@@ -161,8 +169,8 @@ class Rendezvous {
     made.port = hello.port;
     made.pid = hello.pid;
     std::memcpy(made.host, hello.host, sizeof made.host);
+    if (!socket(hello.rank).open()) ++admitted_;
     socket(hello.rank) = std::move(client);
-    ++admitted_;
   }
 
   // Rank 0: every process that connects identifies itself. Strangers and silent connections do not block the others.

@@ -21,15 +21,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPingEvery = std::chrono::seconds(1);
-constexpr auto kFinalSendTimeout = std::chrono::seconds(2);     // time limit of messages to processes that may no longer read
-constexpr auto kPollInterval = std::chrono::milliseconds(100);  // interval at which a blocked send checks whether the job has failed
-constexpr int64_t kMaxTextBytes = 4096;                         // limit of the text of an abort
+constexpr auto kFinalSendTimeout = std::chrono::seconds(2);       // time limit of messages to processes that may no longer read
+constexpr auto kFinishTimeout = std::chrono::milliseconds(1500);  // time limit of the rest of a message once the job has failed
+constexpr auto kPollInterval = std::chrono::milliseconds(100);    // interval at which a blocked send checks whether the job has failed
+constexpr int64_t kMaxTextBytes = 4096;                           // limit of the text of an abort
 
 }  // namespace
 
 struct TcpTransport::Peer {
   Socket socket;
   std::mutex sending;
+  bool cut = false;  // a message was begun, but not finished; guarded by `sending`
   std::atomic<Clock::rep> heard{0};
   std::atomic<bool> busy{false};
   // Used only by the reading thread.
@@ -80,20 +82,33 @@ std::chrono::steady_clock::time_point TcpTransport::last_heard(int process) cons
   return Clock::time_point(Clock::duration(peers_[static_cast<size_t>(process)]->heard.load(std::memory_order_relaxed)));
 }
 
-bool TcpTransport::Write(Peer& peer, const Header& header, const void* data, Deadline deadline) {
+TcpTransport::Written TcpTransport::Write(Peer& peer, const Header& header, const void* data, Deadline deadline) {
+  if (peer.cut) return Written::kGone;
   iovec parts[] = {{const_cast<Header*>(&header), sizeof header}, {const_cast<void*>(data), static_cast<size_t>(header.bytes)}};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = header.bytes > 0 ? 2 : 1;
+  bool finishing = false;
+  const auto give_up = [&](Written how) {
+    peer.cut = parts[0].iov_len < sizeof header;
+    return how;
+  };
   while (message.msg_iovlen > 0) {
     const ssize_t sent = sendmsg(peer.socket.fd(), &message, MSG_NOSIGNAL);
     if (sent < 0) {
       const bool full = errno == EAGAIN;
-      if (!full && errno != EINTR) return false;
-      if (Clock::now() >= deadline || (failed_ && header.kind == Kind::kMessage)) return false;
+      if (!full && errno != EINTR) return give_up(Written::kGone);
+      if (failed_ && header.kind == Kind::kMessage && !finishing) {
+        // A message that was begun is finished if it can be, so that the reason of the failure can follow it.
+        if (parts[0].iov_len == sizeof header) return Written::kGone;
+        finishing = true;
+        deadline = std::min(deadline, Clock::now() + kFinishTimeout);
+      }
+      if (Clock::now() >= deadline) return give_up(finishing ? Written::kGone : Written::kLate);
       if (full) WaitFor(peer.socket.fd(), POLLOUT, std::min(deadline, Clock::now() + kPollInterval));
       continue;
     }
+    if (header.kind == Kind::kMessage && !finishing) deadline = Clock::now() + mailbox_.timeout();
     for (auto left = static_cast<size_t>(sent); message.msg_iovlen > 0;) {
       iovec& part = *message.msg_iov;
       const size_t n = std::min(left, part.iov_len);
@@ -105,18 +120,19 @@ bool TcpTransport::Write(Peer& peer, const Header& header, const void* data, Dea
       --message.msg_iovlen;
     }
   }
-  return true;
+  return Written::kAll;
 }
 
 void TcpTransport::Send(int process, uint32_t tag, const void* data, int64_t bytes) {
   mailbox_.ThrowIfFailed();
   Peer& peer = *peers_[static_cast<size_t>(process)];
-  const Deadline deadline = Clock::now() + mailbox_.timeout();
+  Written written;
   {
     const std::lock_guard lock(peer.sending);
-    if (Write(peer, {Kind::kMessage, tag, bytes}, data, deadline)) return;
+    written = Write(peer, {Kind::kMessage, tag, bytes}, data, Clock::now() + mailbox_.timeout());
   }
-  if (Clock::now() >= deadline) {
+  if (written == Written::kAll) return;
+  if (written == Written::kLate) {
     mailbox_.FailSilentProcess(process);
   } else {
     mailbox_.FailProcess(process, "is gone: its connection was closed");
@@ -242,7 +258,10 @@ bool TcpTransport::ReadSome(int process) {
   peer.heard.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (to == unwanted) return true;
   peer.read += static_cast<size_t>(n);
-  if (peer.read < wanted) return true;
+  if (peer.read < wanted) {
+    if (peer.in_body && peer.header.kind == Kind::kMessage) mailbox_.Progress(process);
+    return true;
+  }
   peer.read = 0;
   peer.in_body ? ReadBody(process) : ReadHeader(process);
   return !peer.gone;

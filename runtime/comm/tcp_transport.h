@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -62,8 +63,11 @@ class TcpTransport : public Transport {
   void Lost(int process, const std::string& how);
   void EndDelivery(Peer& peer, bool whole);
   void Wake() const;
-  // Writes header and data as one message; false if the connection ends or the deadline passes.
-  bool Write(Peer& peer, const Header& header, const void* data, Deadline deadline);
+  enum class Written : uint8_t { kAll, kLate, kGone };
+  // Writes header and data as one message, with peer.sending held. kLate: the deadline has passed, which each part of a kMessage that
+  // leaves renews; kGone: the connection or the job has ended. After a message that was begun and not finished, nothing more is written,
+  // since the other side would take it for the rest of that message.
+  Written Write(Peer& peer, const Header& header, const void* data, Deadline deadline);
 
   const int process_;
   Mailbox& mailbox_;

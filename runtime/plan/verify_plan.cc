@@ -9,6 +9,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/plan/device_spec.h"
 #include "runtime/plan/text.h"
 #include "runtime/plan/verify_scope.h"
 
@@ -23,7 +24,7 @@ constexpr size_t kMaxPlaced = size_t{1} << 26;
 struct Range {
   int64_t offset;
   int64_t bytes;
-  std::string what;
+  const std::string* what;  // owned by the caller; a tensor has a range in every place, but one text
 };
 
 // Every range is aligned and within the arena, and no two overlap. After sorting by offset, overlaps occur between neighbours.
@@ -35,18 +36,18 @@ void CheckRanges(std::vector<Range> ranges, int64_t arena_bytes, const std::stri
   for (const Range& range : ranges) {
     const auto end = CheckedAdd(range.offset, range.bytes);
     if (range.offset < 0 || range.bytes < 0 || !end || *end > arena_bytes) {
-      faults.Add("bounds", range.what,
+      faults.Add("bounds", *range.what,
                  std::to_string(range.bytes) + " bytes at " + std::to_string(range.offset) + " do not lie in the arena of " +
                      std::to_string(arena_bytes) + " bytes");
       continue;
     }
     if (range.offset % kAlignmentBytes != 0) {
-      faults.Add("bounds", range.what,
+      faults.Add("bounds", *range.what,
                  "offset " + std::to_string(range.offset) + " is not a multiple of " + std::to_string(kAlignmentBytes));
     }
     if (range.bytes == 0) continue;
     if (before != nullptr && before->offset + before->bytes > range.offset) {
-      faults.Add("bounds", range.what, "shares bytes with " + before->what);
+      faults.Add("bounds", *range.what, "shares bytes with " + *before->what);
     }
     before = &range;
   }
@@ -83,10 +84,12 @@ void CheckCopy(const StateTensor& copy, const StateTensor& parameter, const std:
 void CheckState(const Plan& plan, FaultList& faults) {
   std::vector<std::vector<Range>> ranges(plan.places.size());
   std::set<std::string> names;
+  std::vector<std::string> texts;
+  texts.reserve(plan.state.size());
   for (const StateTensor& state : plan.state) {
-    const std::string what = "state tensor '" + Escaped(state.name) + "'";
+    const std::string& what = texts.emplace_back("state tensor '" + Escaped(state.name) + "'");
     CheckNames(plan, state.places, what, faults);
-    Spread(state.places, {state.offset, state.bytes, what}, ranges);
+    Spread(state.places, {state.offset, state.bytes, &what}, ranges);
     if (!names.insert(state.name).second) faults.Add("names", what, "the name occurs twice");
     if (BytesOf(state.dtype, state.shape, state.layout) != state.bytes) {
       faults.Add("bounds", what, std::to_string(state.bytes) + " bytes do not match its type, shape and layout");
@@ -117,12 +120,14 @@ void CheckState(const Plan& plan, FaultList& faults) {
 void CheckConstants(const Plan& plan, FaultList& faults) {
   std::vector<std::vector<Range>> ranges(plan.places.size());
   std::set<std::string> names;
+  std::vector<std::string> texts;
+  texts.reserve(plan.constants.size());
   for (const Constant& constant : plan.constants) {
-    const std::string what = "constant '" + Escaped(constant.name) + "'";
+    const std::string& what = texts.emplace_back("constant '" + Escaped(constant.name) + "'");
     if (!names.insert(constant.name).second) faults.Add("names", what, "the name occurs twice");
     if (!constant.value.defined()) faults.Add("bounds", what, "has no value");
     CheckNames(plan, constant.places, what, faults);
-    Spread(constant.places, {constant.offset, constant.value.defined() ? constant.value.bytes() : 0, what}, ranges);
+    Spread(constant.places, {constant.offset, constant.value.defined() ? constant.value.bytes() : 0, &what}, ranges);
   }
   for (size_t i = 0; i < ranges.size(); ++i) {
     CheckRanges(std::move(ranges[i]), plan.places[i].constants_bytes, "constants" + InPlace(plan, i), faults);
@@ -131,10 +136,11 @@ void CheckConstants(const Plan& plan, FaultList& faults) {
 
 void CheckStep(const StepLayout& step, FaultList& faults) {
   std::vector<Range> ranges;
-  for (const auto& [offset, bytes, what] :
-       {Range{step.lr, 4, "step parameter lr"}, Range{step.step, 8, "step parameter step"}, Range{step.batch, 8, "step parameter batch"},
-        Range{step.seed, 8, "step parameter seed"}, Range{step.first, 8, "step parameter first"}}) {
-    if (offset != -1) ranges.push_back({offset, bytes, what});
+  static const std::string kLr = "step parameter lr", kStep = "step parameter step", kBatch = "step parameter batch",
+                           kSeed = "step parameter seed", kFirst = "step parameter first";
+  for (const Range& range : {Range{step.lr, 4, &kLr}, Range{step.step, 8, &kStep}, Range{step.batch, 8, &kBatch},
+                             Range{step.seed, 8, &kSeed}, Range{step.first, 8, &kFirst}}) {
+    if (range.offset != -1) ranges.push_back(range);
   }
   CheckRanges(std::move(ranges), step.bytes, "step", faults);
 }
@@ -243,8 +249,13 @@ void CheckTables(const Plan& plan, FaultList& faults) {
   }
   if (plan.accumulate < 1) faults.Add("names", "plan", "accumulates " + std::to_string(plan.accumulate) + " batches");
   if (!std::isfinite(plan.schedule.lr)) faults.Add("names", "plan", "the learning rate is not finite");
-  if (plan.places.empty() || plan.places.size() * (plan.state.size() + plan.constants.size() + 1) > kMaxPlaced) {
+  if (plan.places.empty() || plan.places.size() > kMaxDevices ||
+      plan.places.size() * (plan.state.size() + plan.constants.size() + 1) > kMaxPlaced) {
     return faults.Add("names", "plan", "has " + std::to_string(plan.places.size()) + " places");
+  }
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    const size_t ranks = plan.entries[i].ranks.size();
+    if (ranks > kMaxDevices) faults.Add("ranks", "entry " + std::to_string(i), "has " + std::to_string(ranks) + " ranks");
   }
   for (size_t i = 0; i < plan.programs.size(); ++i) {
     const int place = plan.programs[i].place;

@@ -1,14 +1,24 @@
 // Whatever happens to one process of a job, the others end soon and name the process at fault.
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/mailbox.h"
+#include "runtime/comm/tcp_transport.h"
 #include "tests/comm/forked_job.h"
 
 namespace gradloom {
@@ -174,6 +184,116 @@ TEST(Faults, WaitsForABusyProcess) {
   }
 }
 
+// A transport of one process, whose only peer is this test: it reads and writes the bytes of the connection itself.
+class OneSide {
+ public:
+  explicit OneSide(std::chrono::milliseconds timeout)
+      : mailbox_({.names = {"rank 0", "rank 1"},
+                  .timeout = timeout,
+                  .suspect = [](int process) { return process; },
+                  .any_busy = [] { return false; },
+                  .on_failure = [this](const std::string& what) { transport_->Abort(what); }}) {
+    const Deadline end = Clock::now() + std::chrono::seconds(20);
+    const Socket listener = std::move(*Socket::Listen(Resolve("127.0.0.1", 0).front()));
+    std::vector<Socket> sockets(2);
+    sockets[1] = std::move(*Socket::Connect(listener.local(), end));
+    far_ = std::move(*listener.Accept(end));
+    transport_ = std::make_unique<TcpTransport>(std::move(sockets), 0, mailbox_);
+    transport_->Start();
+  }
+
+  Mailbox& mailbox() { return mailbox_; }
+  TcpTransport& transport() { return *transport_; }
+
+  // The other end reads or writes these bytes.
+  std::string Read(size_t bytes) const {
+    std::string data(bytes, '\0');
+    return far_.Read(data.data(), bytes, Clock::now() + std::chrono::seconds(20)) ? data : "";
+  }
+  std::string ReadToEnd() const {
+    std::string all, part(1 << 16, '\0');
+    while (WaitFor(far_.fd(), POLLIN, Clock::now() + std::chrono::seconds(20))) {
+      const ssize_t n = recv(far_.fd(), part.data(), part.size(), 0);
+      if (n <= 0) break;
+      all.append(part, 0, static_cast<size_t>(n));
+    }
+    return all;
+  }
+  void Write(const void* data, size_t bytes) const { far_.Write(data, bytes, Clock::now() + std::chrono::seconds(20)); }
+
+ private:
+  Mailbox mailbox_;
+  Socket far_;
+  std::unique_ptr<TcpTransport> transport_;
+};
+
+// What precedes each message.
+struct WireHeader {
+  uint32_t kind = 0x474C0001, tag = 0;
+  int64_t bytes = 0;
+};
+
+constexpr size_t kParts = 8;
+
+// The timeout is for silence: a message that takes longer arrives while its parts do.
+TEST(SlowMessages, AreReceived) {
+  OneSide side(std::chrono::milliseconds(1500));
+  std::vector<std::byte> sent(kParts * 1000, std::byte{7}), got(sent.size());
+  std::thread peer([&] {
+    const WireHeader header{.tag = 5, .bytes = static_cast<int64_t>(sent.size())};
+    side.Write(&header, sizeof header);
+    for (size_t i = 0; i < kParts; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      side.Write(sent.data() + i * 1000, 1000);
+    }
+  });
+  EXPECT_NO_THROW(side.mailbox().Receive(1, 5, got.data(), static_cast<int64_t>(got.size())));
+  peer.join();
+  EXPECT_EQ(got == sent, true);
+  // Silence still ends the job.
+  EXPECT_THROW(side.mailbox().Receive(1, 5, got.data(), 1), Error);
+}
+
+TEST(SlowMessages, AreSent) {
+  OneSide side(std::chrono::milliseconds(1500));
+  const std::vector<std::byte> sent(kParts * (size_t{4} << 20), std::byte{7});
+  std::thread peer([&] {
+    side.Read(sizeof(WireHeader));
+    for (size_t i = 0; i < kParts; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      side.Read(sent.size() / kParts);
+    }
+  });
+  EXPECT_NO_THROW(side.transport().Send(1, 5, sent.data(), static_cast<int64_t>(sent.size())));
+  peer.join();
+}
+
+// The reason of a failure follows the message that was being sent, or is left out; it is never taken for a part of that message.
+TEST(SlowMessages, DoNotSwallowTheReasonOfAFailure) {
+  for (const bool reads : {true, false}) {
+    OneSide side(std::chrono::seconds(20));
+    const std::vector<std::byte> sent(size_t{16} << 20, std::byte{7});
+    std::thread sends([&] {
+      try {
+        side.transport().Send(1, 5, sent.data(), static_cast<int64_t>(sent.size()));
+        EXPECT_TRUE(reads);
+      } catch (const Error&) {
+        EXPECT_FALSE(reads);
+      }
+    });
+    std::string rest = side.Read(sizeof(WireHeader));
+    std::thread fails([&] { side.mailbox().Fail("E-DATA: row 7"); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(reads ? 100 : 4000));
+    rest += side.ReadToEnd();
+    fails.join();
+    sends.join();
+    EXPECT_EQ(rest.find("E-DATA: row 7") != std::string::npos, reads);
+    if (reads) {
+      EXPECT_EQ(rest.find("E-DATA: row 7"), 2 * sizeof(WireHeader) + sent.size());
+    }
+  }
+}
+
 // Processes count the time they wait, and the straggler is found from these counts.
 TEST(Waiting, IsCounted) {
   const auto ended = RunForked(3, [&](const JobTopology& topology) {
@@ -223,6 +343,28 @@ TEST(Rendezvous, RejectsContradictoryRanks) {
     EXPECT_EQ(end.code, ExitCode(ErrorCode::kConfig));
     EXPECT_NE(end.words.find("belongs to a job of 5 processes, rank 0 of one of 2"), std::string::npos) << end.words;
   }
+}
+
+// Rank 1 ends and is started again before rank 2 comes.
+TEST(Rendezvous, ARankMayBeRestartedBeforeAllHaveCome) {
+  const auto ended = RunForked(4, [](JobTopology topology) {
+    const bool dies = topology.rank == 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(topology.rank == 3 ? 2000 : topology.rank == 2 ? 3500 : 0));
+    if (topology.rank == 3) topology.rank = 1;
+    topology.world = 3;
+    std::thread end;
+    if (dies) {
+      end = std::thread([] {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        kill(getpid(), SIGKILL);
+      });
+    }
+    const auto communicator = Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(60)});
+    Sums(*communicator).Run(3);
+    communicator->Leave();
+  });
+  EXPECT_EQ(ended[1].code, -SIGKILL);
+  for (size_t i : {0, 2, 3}) EXPECT_EQ(ended[i].code, 0) << ended[i].words;
 }
 
 TEST(Rendezvous, NamesMissingRanks) {

@@ -57,6 +57,14 @@ TEST(VerifyPlan, ThrowsTheFirstFaultWithItsLocation) {
   }
 }
 
+TEST(VerifyPlan, LimitsPlacesAndRanks) {
+  Plan plan = Sample("training");
+  plan.entries[0].ranks.resize(200000, plan.entries[0].ranks[0]);
+  ExpectFault(plan, "ranks", {"entry 0", "has 200000 ranks"});
+  plan.places.resize(4097);
+  ExpectFault(plan, "names", {"has 4097 places"});
+}
+
 // A 100 x 100 tensor filled by a slow kernel on one stream and read on another without a wait.
 Plan Hazard(bool with_event) {
   Plan plan = EmptyPlan();
