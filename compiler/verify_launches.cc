@@ -2,6 +2,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "compiler/graph/graph.h"
 #include "compiler/onnx/type_rules.h"
@@ -16,7 +18,14 @@ constexpr int64_t kMaxElements = 1 << 16;
 class LaunchVerifier {
  public:
   explicit LaunchVerifier(const Plan& plan) {
-    for (const Constant& constant : plan.constants) constants_.emplace(constant.offset, &constant);
+    for (const Constant& constant : plan.constants) {
+      const Tensor& value = constant.value;
+      if (value.elements() == 0) {
+        empty_.emplace(std::pair(value.dtype(), value.shape().dims()), &value);
+      } else {
+        constants_.emplace(constant.offset, &constant);
+      }
+    }
   }
 
   // `held`: the place of the ranks that run the program; a body does not store it.
@@ -33,6 +42,10 @@ class LaunchVerifier {
   // Different places can hold different constants at the same offset.
   const Tensor* ValueOf(const Buffer& buffer, int held) const {
     if (buffer.arena != Arena::kConstants) return nullptr;
+    if (buffer.shape.checked_elements() == 0) {
+      const auto found = empty_.find({buffer.dtype, buffer.shape.dims()});
+      return found == empty_.end() ? nullptr : found->second;
+    }
     const auto [first, last] = constants_.equal_range(buffer.offset);
     for (auto it = first; it != last; ++it) {
       const Tensor& value = it->second->value;
@@ -91,6 +104,8 @@ class LaunchVerifier {
 
   OnnxTypeRules rules_;
   std::multimap<int64_t, const Constant*> constants_;  // by offset
+  // Constants without elements, any number of which can have one offset; those of a type and shape have the same value.
+  std::map<std::pair<DType, std::vector<int64_t>>, const Tensor*> empty_;
 };
 
 }  // namespace

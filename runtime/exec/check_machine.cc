@@ -14,6 +14,8 @@ namespace gradloom {
 namespace {
 
 constexpr size_t kMaxThreads = 512;
+// Limit on the threads that compute for all streams. OpenMP ends the process if it cannot start one.
+constexpr int64_t kMaxTeamThreads = 8192;
 
 // The number of threads of the entry with the most.
 size_t ThreadsOf(const Plan& plan, RankRange own) {
@@ -22,6 +24,20 @@ size_t ThreadsOf(const Plan& plan, RankRange own) {
     size_t threads = 0;
     for (int rank = own.first; rank < own.last; ++rank) {
       threads += plan.programs[static_cast<size_t>(entry.ranks[static_cast<size_t>(rank)].program)].streams.size();
+    }
+    most = std::max(most, threads);
+  }
+  return most;
+}
+
+// The number of threads that compute for the streams of the entry with the most.
+int64_t TeamThreadsOf(const Plan& plan, RankRange own) {
+  int64_t most = 0;
+  for (const Entry& entry : plan.entries) {
+    int64_t threads = 0;
+    for (int rank = own.first; rank < own.last; ++rank) {
+      const Program& program = plan.programs[static_cast<size_t>(entry.ranks[static_cast<size_t>(rank)].program)];
+      for (const Stream& stream : program.streams) threads += stream.threads;
     }
     most = std::max(most, threads);
   }
@@ -77,6 +93,11 @@ void CheckMachine(const Plan& plan, RankRange own) {
         std::to_string(devices) + " CPU devices need " + std::to_string(threads) + " threads; the limit is " + std::to_string(kMaxThreads),
         "",
         "--devices cpu:" + std::to_string(std::max<size_t>(1, kMaxThreads * devices / threads)) + "   (compile and simulate accept more)");
+  }
+  if (const int64_t threads = TeamThreadsOf(plan, own); threads > kMaxTeamThreads) {
+    throw Error(ErrorCode::kLimit,
+                "the plan computes with " + std::to_string(threads) + " threads at once; the limit is " + std::to_string(kMaxTeamThreads),
+                "", "compile it with fewer --threads");
   }
   if (devices == 1) return;
   const int64_t free = FreeHostBytes();

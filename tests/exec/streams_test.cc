@@ -89,6 +89,10 @@ TEST(Machine, ChecksThreadsAndMemory) {
   two.programs.push_back({.streams = std::vector<Stream>(2)});
   two.entries.push_back({.ranks = std::vector<RankBinding>(300, RankBinding{.program = 1})});
   ExpectRefused(two, {0, 300}, "--devices cpu:256 ");
+  // Each stream computes with threads of its own.
+  Plan wide = DevicesOf(1, 256, 1 << 10);
+  for (Stream& stream : wide.programs.Mutable(0).streams) stream.threads = 4096;
+  ExpectRefused(wide, {0, 1}, "fewer --threads");
   // The devices of one stage share its constants.
   Plan placed = DevicesOf(4, 1, 1 << 20);
   placed.places[0].constants_bytes = 1 << 10;

@@ -559,14 +559,12 @@ TEST(VerifyPlan, RejectsPartsOfFeedsAndFetchesWithOtherAxes) {
   const int x = b.Feed(0, 2 * kN), to = b.Value("to", 1);
   b.Copy(b.Part("part", x, 0, 1), to);
   plan.programs.push_back(b.Take());
-  Entry& entry = AddEntry(plan, EntryKind::kPredict, 2, {0, 0});
-  entry.feeds.push_back({"x", DType::kFloat32, {4 * kN}, 0});
-  entry.fetches.push_back({"x", x, 0});
+  AddEntry(plan, EntryKind::kPredict, 2, {0, 0}).feeds.push_back({"x", DType::kFloat32, {4 * kN}, 0});
+  plan.entries[0].fetches.push_back({"x", x, 0});
   ExpectFault(plan, "bounds", {"'part'", "does not fit the shard of feed 'x'"});
   plan.entries[0].fetches[0].batch_axis = -1;
   ExpectFault(plan, "bounds", {"fetch 'x'", "divided among the ranks in another way than its feed"});
-  std::vector<Use>& uses = plan.programs.Mutable(0).instructions[0].uses;
-  std::swap(uses[0], uses[1]);
+  std::ranges::reverse(plan.programs.Mutable(0).instructions[0].uses);
   ExpectFault(plan, "names", {"#0 copy", "its uses must be a read, then a write"});
   plan.groups[0].ranks = {1, 0};
   ExpectFault(plan, "ranks", {"group 0", "not in ascending order"});
