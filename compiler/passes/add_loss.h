@@ -23,7 +23,7 @@ struct LossTerm {
   std::string output;  // name of a graph output; empty: the first
   std::string target;  // name of the target, made an input of the graph; empty: "target"
   double weight = 1;
-  std::string reduction = "mean";  // or sum; for kl_div also batchmean
+  std::string reduction = "mean";  // or sum; for kl_div also batchmean, which its mean is too (PyTorch's divides by the elements)
 
   // cross_entropy and nll: the axis of the classes; -1 is the last one, with all others as batch.
   int64_t class_axis = 1;
