@@ -12,8 +12,9 @@ _DEPS = ["//tests/precompiled"]
 def cc_test(name, copts = [], deps = [], **kwargs):
     native.cc_test(name = name, copts = _COPTS + copts, deps = deps + _DEPS, **kwargs)
 
-def cc_library(name, copts = [], deps = [], **kwargs):
-    native.cc_library(name = name, copts = _COPTS + copts, deps = deps + _DEPS, **kwargs)
+def cc_library(name, copts = [], deps = [], precompiled = True, **kwargs):
+    """As the native rule. precompiled: False if a file defines macros before it includes a header."""
+    native.cc_library(name = name, copts = (_COPTS if precompiled else []) + copts, deps = deps + (_DEPS if precompiled else []), **kwargs)
 
 def joined_tests(name, srcs, deps, parts):
     """The tests of several files, for joined_test. They are compiled as `parts` files if sources are joined (joined_source.bzl).
