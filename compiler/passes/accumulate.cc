@@ -12,9 +12,11 @@
 namespace gradloom {
 namespace {
 
+std::string SumName(const Value& parameter) { return parameter.name + "/grad_sum"; }
+
 ValueId SumState(GraphBuilder& b, ValueId parameter, bool partial) {
   const Value& value = b.graph().value(parameter);
-  const ValueId sum = b.graph().AddValue(GradSumName(value.name), value.dtype, value.shape, Role::kState);
+  const ValueId sum = b.graph().AddValue(SumName(value), value.dtype, value.shape, Role::kState);
   b.graph().value(sum).partial = partial;
   return sum;
 }
@@ -64,8 +66,6 @@ std::vector<Part> PartialValues(const Graph& graph) {
 
 }  // namespace
 
-std::string GradSumName(const std::string& parameter) { return parameter + "/grad_sum"; }
-
 bool KeepsParts(const Recipe& recipe, int copies) {
   return recipe.accumulate > 1 && recipe.gather_to < 0 && !recipe.fetch_gradients && copies > 1;
 }
@@ -78,9 +78,12 @@ void AddAccumulation(GraphBuilder& b, const std::map<ValueId, ValueId>& gradient
   }
 }
 
-std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& b, std::span<const ValueId> parameters, bool partial) {
+std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& b, std::span<const ValueId> parameters, const Plan& plan, bool partial) {
+  const auto accumulated = [&](ValueId parameter) { return plan.FindState(SumName(b.graph().value(parameter))) >= 0; };
+  const bool any = std::any_of(parameters.begin(), parameters.end(), accumulated);
   std::map<ValueId, ValueId> gradients;
   for (ValueId parameter : parameters) {
+    if (any && !accumulated(parameter)) continue;
     const ValueId sum = SumState(b, parameter, partial);
     gradients.emplace(parameter, sum);
     SetToZero(b, sum);

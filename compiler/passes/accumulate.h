@@ -3,10 +3,10 @@
 
 #include <map>
 #include <span>
-#include <string>
 
 #include "compiler/graph/builder.h"
 #include "compiler/passes/recipe.h"
+#include "runtime/plan/plan.h"
 
 namespace gradloom {
 
@@ -15,10 +15,7 @@ namespace gradloom {
 // one device gathers the samples.
 bool KeepsParts(const Recipe& recipe, int copies);
 
-// The name of the state in which a parameter's gradients are accumulated: "<parameter>/grad_sum".
-std::string GradSumName(const std::string& parameter);
-
-// Adds for each parameter a state of that name, which starts at zero and to which this entry adds `factor` times the gradient.
+// Adds for each parameter a state "<parameter>/grad_sum", which starts at zero and to which this entry adds `factor` times the gradient.
 // `gradients`: parameter -> gradient. `partial`: each device that shares the batch adds its part of the gradient to its part of the state,
 // and nothing is summed over devices before the update.
 void AddAccumulation(GraphBuilder& builder, const std::map<ValueId, ValueId>& gradients, double factor, bool partial);
@@ -29,8 +26,9 @@ void AddAccumulation(GraphBuilder& builder, const std::map<ValueId, ValueId>& gr
 std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& builder, const std::map<ValueId, ValueId>& gradients, double factor,
                                                 bool partial);
 
-// For an entry that only updates: returns the accumulated gradients by parameter, and sets each to zero.
-std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& builder, std::span<const ValueId> parameters, bool partial);
+// For an entry that only updates: returns the accumulated gradients by parameter, and sets each to zero. Only of parameters for which the
+// plan's earlier entries accumulate, since an update must not decay one that the loss does not depend on; of all if there is no such entry.
+std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& builder, std::span<const ValueId> parameters, const Plan& plan, bool partial);
 
 // Whether the node adds a gradient to a partial state.
 bool AddsToPart(const Graph& graph, const Node& node);

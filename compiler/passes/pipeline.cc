@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <ostream>
 #include <vector>
 
@@ -237,22 +236,13 @@ double ShareOfBatch(const PassContext& c) {
   return 1.0 / static_cast<double>(c.recipe.accumulate * alike);
 }
 
-// The parameters whose gradients earlier entries accumulate; all if there is no such entry. An update must not decay a parameter that the
-// loss does not depend on.
-std::vector<ValueId> AccumulatedParameters(const PassContext& c) {
-  std::vector<ValueId> accumulated;
-  std::copy_if(c.parameters.begin(), c.parameters.end(), std::back_inserter(accumulated),
-               [&](ValueId id) { return c.plan.FindState(GradSumName(c.graph.value(id).name)) >= 0; });
-  return accumulated.empty() ? c.parameters : accumulated;
-}
-
 void RunAddOptimizer(PassContext& c) {
   if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.UsesFileAlgorithm()) return;
   GraphBuilder builder(c.graph, c.rules);
   builder.set_phase(Phase::kUpdate);
   if (c.kind == EntryKind::kAccumulate) return AddAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsOwnParts(c));
   if (c.kind == EntryKind::kLastBatch) c.gradients = CompleteAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsOwnParts(c));
-  if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, AccumulatedParameters(c), KeepsOwnParts(c));
+  if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters, c.plan, KeepsOwnParts(c));
   const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale, c.vectors);
   if (norm == kNoValue) return;
   c.graph.outputs.push_back(norm);
