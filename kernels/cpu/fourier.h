@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/cpu/isa/loops.h"
@@ -9,13 +10,15 @@
 namespace gradloom {
 
 // The float64 transform of kFourierLines lines of `length` complex numbers, which are interleaved. It is not scaled in either direction.
+// Its time is O(length log length) for every length: one with a large prime factor is a convolution (Bluestein).
 class Fourier {
  public:
   Fourier(int64_t length, bool inverse);
+  ~Fourier();
 
   int64_t length() const { return length_; }
-  // The size in doubles of each of the two buffers of a transform.
-  static int64_t Numbers(int64_t length) { return 2 * kFourierLines * length; }
+  // The size in doubles of each of the two buffers that suffice for transforms up to this length.
+  static int64_t Numbers(int64_t longest);
   // `lines` and `work` have Numbers(length) elements each, ordered as in FourierPassArgs. Returns the buffer with the result, which is one
   // of the two.
   double* Run(const Loops& loops, double* lines, double* work) const;
@@ -25,9 +28,13 @@ class Fourier {
     FourierPassArgs args;
     std::vector<double> twiddles, roots;
   };
+  struct Chirp;
+
+  double* Convolve(const Loops& loops, double* lines, double* work) const;
 
   int64_t length_;
   std::vector<Pass> passes_;
+  std::unique_ptr<Chirp> chirp_;  // instead of passes
 };
 
 }  // namespace gradloom

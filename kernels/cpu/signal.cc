@@ -15,7 +15,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 12;
-constexpr int64_t kLongest = 1 << 18;  // 64 MiB of scratch memory per thread
+constexpr int64_t kLongest = 1 << 18;  // 128 MiB of scratch memory per thread
 
 using LineOffsets = std::array<int64_t, kFourierLines>;
 

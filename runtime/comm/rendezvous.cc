@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 // Numbers are little-endian. Both sides have the same build, which they agree upon first.
 constexpr char kMagic[8] = {'G', 'R', 'A', 'D', 'J', 'O', 'B', '1'};
 constexpr int kPorts = 8;                                    // the master port and those after it
-constexpr auto kAnswerTimeout = std::chrono::seconds(5);     // time within which a listener must identify itself
+constexpr auto kAnswerTimeout = std::chrono::seconds(5);     // time within which a listener or a client must identify itself
 constexpr auto kRetryPause = std::chrono::milliseconds(20);  // pause between two rounds over ports on which nobody listens
 
 struct Hello {
@@ -177,7 +177,8 @@ class Rendezvous {
   void Gather() {
     struct Client {
       Socket socket;
-      Hello hello;
+      Deadline until;  // it must have identified itself by then
+      Hello hello = {};
       size_t read = 0;
     };
     const Socket listener = ListenAsMaster();
@@ -201,11 +202,12 @@ class Rendezvous {
         clients.erase(clients.begin() + static_cast<std::ptrdiff_t>(i));
         if (!foreign) Admit(std::move(done.socket), done.hello);
       }
+      std::erase_if(clients, [now = Clock::now()](const Client& client) { return client.until < now; });
       if (watched[0].revents == 0) continue;
-      errno = 0;
-      if (auto client = listener.Accept(Clock::now())) {
-        clients.push_back({std::move(*client), {}, 0});
-      } else if (errno == EMFILE || errno == ENFILE) {
+      bool no_descriptor = false;
+      if (auto client = listener.Accept(Clock::now(), &no_descriptor)) {
+        clients.push_back({.socket = std::move(*client), .until = Clock::now() + kAnswerTimeout});
+      } else if (no_descriptor) {
         throw Error(ErrorCode::kResource, "rank 0 cannot accept another process: too many files are open",
                     std::to_string(admitted_ + 1) + " of " + std::to_string(topology_.world) + " processes have connected",
                     "raise the limit of open files:  ulimit -n 65536");

@@ -103,13 +103,16 @@ std::optional<Socket> Socket::Connect(const SocketAddress& address, Deadline dea
   return Prepared(std::exchange(made.fd_, -1));
 }
 
-std::optional<Socket> Socket::Accept(Deadline deadline) const {
+std::optional<Socket> Socket::Accept(Deadline deadline, bool* no_descriptor) const {
   while (WaitFor(fd_, POLLIN, deadline)) {
     if (const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); fd >= 0) return Prepared(fd);
-    const bool no_descriptor = errno == EMFILE || errno == ENFILE;
-    if (std::chrono::steady_clock::now() >= deadline) break;
+    const bool none_free = errno == EMFILE || errno == ENFILE;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      if (none_free && no_descriptor != nullptr) *no_descriptor = true;
+      break;
+    }
     // The client stays in the queue, so waiting for the listener would end at once, each time.
-    if (no_descriptor) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (none_free) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return std::nullopt;
 }

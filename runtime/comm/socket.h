@@ -44,8 +44,8 @@ class Socket {
   static std::optional<Socket> Listen(const SocketAddress& address);
   // nullopt if nobody accepts the connection by then.
   static std::optional<Socket> Connect(const SocketAddress& address, Deadline deadline);
-  // nullopt if nobody connects by then; errno is EMFILE or ENFILE if somebody did, but no descriptor was free.
-  std::optional<Socket> Accept(Deadline deadline) const;
+  // nullopt if nobody connects by then, or if somebody does but the process may not open another file, which sets *no_descriptor.
+  std::optional<Socket> Accept(Deadline deadline, bool* no_descriptor = nullptr) const;
 
   // Transfers all bytes; false if the connection ends first, or the deadline passes.
   bool Read(void* data, size_t bytes, Deadline deadline) const;

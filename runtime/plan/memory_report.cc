@@ -1,6 +1,10 @@
 #include "runtime/plan/memory_report.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/checked.h"
 
@@ -73,16 +77,85 @@ void ForEachShare(const std::vector<Range>& ranges, F f) {
   }
 }
 
+// How many bytes of an arena are covered by buffers that come and go: a segment tree over the sorted offsets at which buffers begin or end.
+class CoveredBytes {
+ public:
+  explicit CoveredBytes(std::vector<int64_t> offsets) : offsets_(std::move(offsets)), nodes_(4 * offsets_.size()) {}
+
+  // Covers [begin, end), both of them among the offsets, once more (count = 1) or once less (count = -1).
+  void Add(int64_t begin, int64_t end, int count) {
+    if (begin < end) Add(1, 0, offsets_.size() - 1, IndexOf(begin), IndexOf(end), count);
+  }
+  int64_t bytes() const { return nodes_.size() > 1 ? nodes_[1].covered : 0; }
+
+ private:
+  struct Node {
+    int count = 0;  // of the ranges that cover all of the node, and not all of its parent
+    int64_t covered = 0;
+  };
+
+  size_t IndexOf(int64_t offset) const {
+    return static_cast<size_t>(std::lower_bound(offsets_.begin(), offsets_.end(), offset) - offsets_.begin());
+  }
+  // `node` stands for the bytes from offset number `low` to offset number `high`.
+  void Add(size_t node, size_t low, size_t high, size_t begin, size_t end, int count) {
+    if (end <= low || high <= begin) return;
+    const bool whole = begin <= low && high <= end, leaf = high - low == 1;
+    if (whole) {
+      nodes_[node].count += count;
+    } else {
+      const size_t middle = (low + high) / 2;
+      Add(2 * node, low, middle, begin, end, count);
+      Add(2 * node + 1, middle, high, begin, end, count);
+    }
+    Node& at = nodes_[node];
+    at.covered = at.count > 0 ? offsets_[high] - offsets_[low] : leaf ? 0 : nodes_[2 * node].covered + nodes_[2 * node + 1].covered;
+  }
+
+  std::vector<int64_t> offsets_;
+  std::vector<Node> nodes_;
+};
+
+// The indices of `lives`, ordered by the instruction at member `at`.
+std::vector<size_t> InOrderOf(const std::vector<Life>& lives, int Life::*at) {
+  std::vector<size_t> order(lives.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lives[a].*at < lives[b].*at; });
+  return order;
+}
+
+// The first instruction at which the live buffers cover the most bytes; -1 if none ever covers any.
+int FullestOf(const Program& program, const std::vector<Life>& lives) {
+  std::vector<int64_t> offsets;
+  for (const Life& life : lives) {
+    const Buffer& buffer = program.buffers[static_cast<size_t>(life.buffer)];
+    offsets.insert(offsets.end(), {buffer.offset, buffer.offset + buffer.bytes});
+  }
+  std::sort(offsets.begin(), offsets.end());
+  offsets.erase(std::unique(offsets.begin(), offsets.end()), offsets.end());
+  CoveredBytes covered(std::move(offsets));
+  const auto add = [&](const Life& life, int count) {
+    const Buffer& buffer = program.buffers[static_cast<size_t>(life.buffer)];
+    covered.Add(buffer.offset, buffer.offset + buffer.bytes, count);
+  };
+  const std::vector<size_t> starts = InOrderOf(lives, &Life::first), ends = InOrderOf(lives, &Life::last);
+  int fullest = -1;
+  int64_t most = 0;
+  // The covered bytes only grow where a buffer begins.
+  for (size_t start = 0, end = 0; start < starts.size();) {
+    const int instruction = lives[starts[start]].first;
+    for (; end < ends.size() && lives[ends[end]].last < instruction; ++end) add(lives[ends[end]], -1);
+    for (; start < starts.size() && lives[starts[start]].first == instruction; ++start) add(lives[starts[start]], 1);
+    if (covered.bytes() > most) most = covered.bytes(), fullest = instruction;
+  }
+  return fullest;
+}
+
 ProgramMemory MemoryOf(const Program& program, size_t largest) {
   ProgramMemory memory;
   memory.transient_bytes = program.transient_bytes;
   const std::vector<Life> lives = LivesOf(program);
-  int64_t most = 0;
-  for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
-    int64_t live = 0;
-    ForEachShare(LiveAt(program, lives, i), [&](const Life&, int64_t bytes) { live += bytes; });
-    if (live > most) most = live, memory.fullest = i;
-  }
+  memory.fullest = FullestOf(program, lives);
   if (memory.fullest < 0) return memory;
   std::vector<Range> ranges = LiveAt(program, lives, memory.fullest);
   ForEachShare(ranges, [&](const Life& life, int64_t bytes) {

@@ -429,6 +429,23 @@ TEST(Rendezvous, IgnoresForeignConnections) {
   for (const ForkedEnd& end : visited) EXPECT_EQ(end.code, 0) << end.words;
 }
 
+// Otherwise those that scan ports could use up the descriptors of rank 0 while it waits.
+TEST(Rendezvous, ClosesSilentConnections) {
+  const auto ended = RunForked(2, [](const JobTopology& topology) {
+    if (topology.rank == 1) {
+      const Deadline end = Clock::now() + std::chrono::seconds(30);
+      std::optional<Socket> silent;
+      while (!silent && Clock::now() < end) silent = Socket::Connect(Resolve("127.0.0.1", topology.master_port).front(), end);
+      char byte;
+      if (!silent || silent->Read(&byte, 1, end) || Clock::now() >= end) throw Error(ErrorCode::kInternal, "it was not closed");
+    }
+    const auto communicator = Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(60)});
+    Sums(*communicator).Run(3);
+    communicator->Leave();
+  });
+  for (const ForkedEnd& end : ended) EXPECT_EQ(end.code, 0) << end.words;
+}
+
 // Rank 0 may open its listener, but no further file.
 TEST(Rendezvous, SaysThatTooManyFilesAreOpen) {
   const auto ended = RunForked(2, [](const JobTopology& topology) {

@@ -11,8 +11,8 @@
 namespace gradloom {
 namespace {
 
-// Powers of two, products of small primes, and primes.
-const int64_t kLengths[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 30, 49, 60, 64, 97, 100, 128, 210, 256, 441};
+// Powers of two, products of small primes, primes, and products with large primes.
+const int64_t kLengths[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 30, 49, 60, 64, 97, 100, 128, 210, 256, 441, 67, 134, 509};
 
 // Sets the integer operands, by input.
 Comparison With(std::vector<int64_t> ints) {

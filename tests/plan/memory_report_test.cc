@@ -1,5 +1,10 @@
 #include "runtime/plan/memory_report.h"
 
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace gradloom {
@@ -65,6 +70,40 @@ TEST(MemoryReport, PeakByRole) {
   EXPECT_EQ(memory.largest[0].origin, "/f");
   EXPECT_EQ(memory.largest[1].bytes, 256);
   EXPECT_EQ(ReportMemory(Small(), 1).programs[0].largest.size(), 1U);
+}
+
+// Random buffers that overlap in time and memory, against a count of the bytes at each instruction.
+TEST(MemoryReport, TheFullestInstruction) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    const int instructions = 1 + below(8), buffers = below(12);
+    std::vector<std::vector<Use>> uses(static_cast<size_t>(instructions));
+    std::vector<std::vector<bool>> live(static_cast<size_t>(instructions), std::vector<bool>(64));
+    Program program;
+    for (int i = 0; i < buffers; ++i) {
+      const int offset = below(32), bytes = below(32), first = below(instructions), last = first + below(instructions - first);
+      const int buffer = Add(program, std::to_string(i), Arena::kTransient, offset, bytes);
+      uses[static_cast<size_t>(first)].push_back({buffer, Access::kWrite});
+      uses[static_cast<size_t>(last)].push_back({buffer, Access::kRead});
+      for (int at = first; at <= last; ++at) {
+        for (int byte = offset; byte < offset + bytes; ++byte) live[static_cast<size_t>(at)][static_cast<size_t>(byte)] = true;
+      }
+    }
+    for (const std::vector<Use>& of_one : uses) Launch(program, "/n", of_one);
+    int64_t most = 0;
+    int fullest = -1;
+    for (int at = 0; at < instructions; ++at) {
+      const int64_t bytes = std::count(live[static_cast<size_t>(at)].begin(), live[static_cast<size_t>(at)].end(), true);
+      if (bytes > most) most = bytes, fullest = at;
+    }
+    Plan plan;
+    plan.programs.push_back(program);
+    const ProgramMemory memory = ReportMemory(plan).programs[0];
+    EXPECT_EQ(memory.fullest, fullest);
+    EXPECT_EQ(memory.live(), most);
+  }
 }
 
 TEST(MemoryReport, InPlaceCountsOnce) {

@@ -1,6 +1,7 @@
 // gradloom <verb> [flags]
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -246,6 +247,15 @@ void OpenStandardStreams() {
   }
 }
 
+// The soft limit is often 1,024, for programs that use select(), and this one does not. Rank 0 of a large job has a connection to each
+// other process.
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 std::terminate_handler end_before = nullptr;
 
 // If memory runs out where no exception can propagate (in a destructor or a receiver thread), ends the process with the usual error. The
@@ -282,6 +292,7 @@ bool IsVerb(std::string_view word) {
 int main(int argc, char** argv) {
   using gradloom::Error;
   gradloom::OpenStandardStreams();
+  gradloom::RaiseFileLimit();
   gradloom::end_before = std::set_terminate(gradloom::EndProcess);
   // Exceeding the file size limit then fails the write with an error that can be reported, instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);

@@ -5,7 +5,6 @@
 
 #include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
-#include "runtime/plan/memory_report.h"
 #include "tools/run/model_options.h"
 #include "tools/run/sound_plan.h"
 #include "tools/run/training_job.h"
@@ -100,8 +99,7 @@ Plan RecipePlan::Complete(const Configuration& configuration, const Model& model
     if (tensor.kind != StateKind::kStatistic && tensor.kind != StateKind::kParameter) continue;
     report.initializer_elements += tensor.shape.elements();
   }
-  for (const ProgramMemory& memory : ReportMemory(plan, 0).programs)
-    report.transient_bytes = std::max(report.transient_bytes, memory.transient_bytes);
+  for (const Program& program : plan.programs) report.transient_bytes = std::max(report.transient_bytes, program.transient_bytes);
   return plan;
 }
 
