@@ -37,7 +37,7 @@ class RandomSource {
       : seed_(seed),
         fed_(HasInput(call, seed + 1)),
         divided_(HasInput(call, seed + 2)),
-        stated_(static_cast<uint64_t>(call.attributes.Float("seed", 0))),
+        stated_(StatedSeed(call.attributes.Float("seed", 0))),
         origin_(static_cast<uint64_t>(call.attributes.Int("origin", 0))),
         slice_(BatchSlice::Of(call, 0)) {}
 

@@ -76,7 +76,7 @@ class PhiloxOperands {
  public:
   PhiloxOperands(const KernelCall& call, size_t seeds)
       : seeds_(seeds), fed_(Has(call.inputs, seeds + 1)), divided_(Has(call.inputs, seeds + 2)) {
-    state_.stated = static_cast<uint64_t>(call.attributes.Float("seed", 0));
+    state_.stated = StatedSeed(call.attributes.Float("seed", 0));
     state_.origin = static_cast<uint64_t>(call.attributes.Int("origin", 0));
     state_.slice = BatchSlice::Of(call, 0);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 
 namespace gradloom {
@@ -31,6 +32,12 @@ constexpr uint64_t Mix64(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
   return x ^ (x >> 31);
+}
+
+// The seed that a model states as a floating-point number. Seeds that are not integers of 64 bits (negative, infinite, NaN) are distinct,
+// too.
+constexpr uint64_t StatedSeed(double seed) {
+  return seed >= 0 && seed < 0x1p64 ? static_cast<uint64_t>(seed) : Mix64(std::bit_cast<uint64_t>(seed));
 }
 
 // The key of the random numbers of one node in one batch (counted over all batches, including accumulated ones). `origin` is a hash of the

@@ -1,9 +1,11 @@
 // Compares Dropout and random tensors with the reference kernels: the same numbers, whichever part of a batch a device has.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "runtime/base/philox.h"
 #include "tests/kernels/compare.h"
 #include "tests/seed/test_seed.h"
 
@@ -77,6 +79,11 @@ TEST(Random, Tensors) {
                   .inputs = {Plain(DType::kInt64, {3, 111})},
                   .outputs = {Plain(DType::kFloat32, {3, 111})}};
   ExpectSameAsReference(like, random, {.absolute = 3e-6}, "cpu.RandomNormalLike");
+}
+
+TEST(Random, EveryStatedSeedIsAKey) {
+  static_assert(StatedSeed(7.5) == 7 && StatedSeed(-1) != StatedSeed(-2) && StatedSeed(1e30) != StatedSeed(1e31));
+  static_assert(StatedSeed(std::numeric_limits<double>::quiet_NaN()) != StatedSeed(std::numeric_limits<double>::infinity()));
 }
 
 // Operands of an untrusted plan that would be read past their ends, or used as divisors.
