@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/torch_source.h"
 
 namespace gradloom {
 namespace {
@@ -28,16 +29,7 @@ bool IsNamedDetach(std::string_view node, std::string_view output) {
   return node.starts_with(prefix) && HasBaseName(node.substr(at), "node_detach");
 }
 
-// Returns the line of torch.export's graph that a node comes from, such as
-// %add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%relu, %detach), kwargs = {})
-std::string_view SourceOf(const onnx::NodeProto& node) {
-  for (const auto& note : node.metadata_props()) {
-    if (note.key() == "pkg.torch.onnx.fx_node") return note.value();
-  }
-  return {};
-}
-
-// Returns the values among its arguments, in order.
+// Returns the values among the arguments of such a line, in order.
 std::vector<std::string> ArgumentsOf(std::string_view source) {
   std::vector<std::string> names;
   for (size_t at = source.find("(args"); at < source.size(); ++at) {
@@ -68,7 +60,7 @@ DetachedValues::DetachedValues(const onnx::ModelProto& model) : jax_(model.produ
 bool DetachedValues::IsDetach(const onnx::NodeProto& identity) const {
   if (identity.output_size() != 1) return false;
   if (jax_) return HasBaseName(identity.output(0), "stop_out");
-  const std::string_view source = SourceOf(identity);
+  const std::string_view source = TorchSource(identity);
   if (!source.empty()) return source.find("target=torch.ops.aten.detach.default]") != std::string_view::npos;
   return IsNamedDetach(identity.name(), identity.output(0));
 }
@@ -83,7 +75,8 @@ void DetachedValues::Search(const NodeList& nodes, const std::set<std::string>& 
   std::map<std::string_view, Source> sources;
   for (const onnx::NodeProto& node : nodes) {
     if (node.op_type() == "Constant" && node.output_size() == 1) known.insert(node.output(0));
-    if (const std::string_view line = SourceOf(node); line.find("%detach") != std::string_view::npos) sources[line].nodes.push_back(&node);
+    if (const std::string_view line = TorchSource(node); line.find("%detach") != std::string_view::npos)
+      sources[line].nodes.push_back(&node);
     for (const onnx::AttributeProto& attribute : node.attribute()) {
       if (attribute.has_g()) Search(attribute.g().node(), constants);
     }

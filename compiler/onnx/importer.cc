@@ -11,6 +11,7 @@
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/standard_domain.h"
 #include "compiler/onnx/training_info.h"
+#include "compiler/onnx/translate/torch_clamp.h"
 #include "compiler/onnx/translate/upgrade.h"
 #include "runtime/base/nearest.h"
 
@@ -296,6 +297,7 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   const ValueId scale = TakeWholeScale(node);
   size_t num_outputs = names.size();
   UpgradeNode(emitter(), node, schema->since_version(), static_cast<size_t>(proto.output_size()), num_outputs);
+  RestoreTorchClamp(emitter(), proto, node);
   names.resize(num_outputs);
   node.outputs.assign(num_outputs, kNoValue);
   // Old classifiers name the mask, but rarely read it.

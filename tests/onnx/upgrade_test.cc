@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "onnx/defs/parser.h"
 #include "tests/onnx/import_text.h"
 
 namespace gradloom {
@@ -87,6 +88,33 @@ TEST(Upgrade, Dropout) {
   // AlexNet, VGG and similar models name a mask that nothing reads. Its type used to be that of the data.
   const Graph named = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { d, mask = Dropout<ratio = 0.25>(x) y = Add (d, mask) }", 7);
   EXPECT_EQ(Operators(named), "Dropout Cast Add");
+}
+
+// x.clamp(min=0) of PyTorch's default exporter, unlike torch.maximum(x, a_tensor).
+TEST(Upgrade, ClampsOfTorch) {
+  const auto operators = [](const std::string& graph) { return Operators(UpgradedGraph(graph, 18)); };
+  EXPECT_EQ(operators("g (float[2] x) => (float[2] y) { val_0 = Constant<value_float = 0.0>() y = Max(x, val_0) }"), "Clip");
+  Graph graph = UpgradedGraph("g (float[2] x) => (float[2] y) <float val_4 = {1}> { y = Min(x, val_4) }", 18);
+  EXPECT_EQ(Operators(graph), "Clip");
+  EXPECT_EQ(graph.nodes[0].inputs[1], kNoValue);
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[2])->as<float>()[0], 1.0f);
+  EXPECT_EQ(operators("g (float[2] x) => (float[2] y) <float clone = {0}> { y = Max(x, clone) }"), "Max");
+  EXPECT_EQ(operators("g (float[2] x) => (float[2] y) <float[2] val_0 = {0, 1}> { y = Max(x, val_0) }"), "Max");
+  EXPECT_EQ(operators("g (float x) => (float y) { val_0 = Exp(x) y = Max(x, val_0) }"), "Exp Max");
+  EXPECT_EQ(operators("g (int64[2] x) => (int64[2] y) <int64 val_0 = {0}> { y = Max(x, val_0) }"), "Max");
+
+  const auto noted = [](const std::string& source) {
+    onnx::ModelProto model;
+    const std::string text = Onnx("g (float[2] x) => (float[2] y) <float val_0 = {0}> { y = Max(x, val_0) }");
+    EXPECT_TRUE(onnx::OnnxParser::Parse(model, text.c_str()).IsOK());
+    onnx::StringStringEntryProto* note = model.mutable_graph()->mutable_node(0)->add_metadata_props();
+    note->set_key("pkg.torch.onnx.fx_node");
+    note->set_value("%y : [num_users=1] = call_function[target=torch.ops.aten." + source + ", kwargs = {})");
+    return Operators(*Import(Model::FromBytes(model.SerializeAsString(), "noted")).graph);
+  };
+  EXPECT_EQ(noted("clamp.Tensor](args = (%x, %scalar_tensor_default)"), "Clip");
+  EXPECT_EQ(noted("clamp.Tensor](args = (%x, %p_least)"), "Max");
+  EXPECT_EQ(noted("maximum.default](args = (%x, %clone)"), "Max");
 }
 
 }  // namespace
