@@ -68,7 +68,7 @@ MatrixProduct ProductOfMatMul(const KernelCall& call) {
     const int at_a = axis - (lead - a_lead), at_b = axis - (lead - b_lead);
     p.a_batch.push_back(at_a < 0 ? 1 : a[at_a]);
     p.b_batch.push_back(at_b < 0 ? 1 : b[at_b]);
-    p.batch.push_back(std::max(p.a_batch.back(), p.b_batch.back()));
+    p.batch.push_back(p.a_batch.back() == 1 ? p.b_batch.back() : p.a_batch.back());
   }
   return p;
 }

@@ -1,5 +1,7 @@
 #include "kernels/cpu/product.h"
 
+#include "kernels/cpu/long_product.h"
+
 namespace gradloom {
 namespace {
 
@@ -19,11 +21,21 @@ MatrixProduct ProductOf(const ProductShape& s) {
 
 }  // namespace
 
-ProductPlan::ProductPlan(const ProductShape& shape, int threads) : threads_(threads) {
-  const MatrixProduct product = ProductOf(shape);
+ProductPlan::ProductPlan(const ProductShape& shape, int threads, bool divides) : threads_(threads) {
+  MatrixProduct product = ProductOf(shape);
   if (PrefersBlockedProducts() && PackingPaysOff(product)) {
     own_.emplace(product, DType::kFloat32, threads);
     own_->SetResult(shape.c_row, shape.adds);
+    return;
+  }
+  if (divides && LongProduct::Serves(product) && shape.c_row == shape.n) {
+    if (shape.adds) {
+      // The previous result is the addend.
+      product.has_bias = true;
+      product.bias_row = shape.n;
+      product.bias_col = 1;
+    }
+    long_ = product;
     return;
   }
   const OneDnnTeam team(threads);
@@ -42,11 +54,16 @@ void ProductPlan::PrepareOneDnn(const ProductShape& s) {
 }
 
 int64_t ProductPlan::scratch_bytes() const {
-  return own_ ? own_->scratch_bytes() : static_cast<int64_t>(desc_.scratchpad_desc().get_size());
+  if (own_) return own_->scratch_bytes();
+  return long_ ? LongProduct::ScratchBytes(*long_, threads_) : static_cast<int64_t>(desc_.scratchpad_desc().get_size());
 }
 
 PreparedProduct::PreparedProduct(const ProductPlan& plan) : own_(plan.own_) {
   if (own_) return;
+  if (plan.long_) {
+    long_ = std::make_unique<LongProduct>(*plan.long_, plan.threads_);
+    return;
+  }
   library_.emplace([&plan] { return dnnl::matmul(plan.desc_); },
                    std::vector<OneDnnPrimitive::Argument>{{DNNL_ARG_SRC, plan.a_},
                                                           {DNNL_ARG_WEIGHTS, plan.b_},
@@ -55,9 +72,17 @@ PreparedProduct::PreparedProduct(const ProductPlan& plan) : own_(plan.own_) {
                    plan.threads_);
 }
 
+PreparedProduct::~PreparedProduct() = default;
+PreparedProduct::PreparedProduct(PreparedProduct&& other) noexcept = default;
+PreparedProduct& PreparedProduct::operator=(PreparedProduct&& other) noexcept = default;
+
 void PreparedProduct::Run(const float* a, const float* b, float* c, void* scratch) {
   if (own_) {
     own_->Run(a, b, nullptr, c, scratch);
+  } else if (long_) {
+    const void* const inputs[] = {a, b, c};
+    void* const outputs[] = {c};
+    long_->Run(inputs, outputs, scratch, nullptr);
   } else {
     library_->Run({a, b, c, scratch});
   }

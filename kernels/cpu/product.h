@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "kernels/cpu/blocked_product.h"
+#include "kernels/cpu/matrix_product.h"
 #include "kernels/cpu/onednn.h"
 
 namespace gradloom {
+
+class LongProduct;
 
 // c[m, n] = a[m, k] b[k, n], or with `adds`, c += a b. Strides are in elements; the rows of c are contiguous.
 struct ProductShape {
@@ -19,7 +23,9 @@ struct ProductShape {
 // A product whose memory is not known yet, for the size of its scratch memory.
 class ProductPlan {
  public:
-  ProductPlan(const ProductShape& shape, int threads);
+  // With `divides`, long sums are divided by their lengths (kernels/cpu/long_product.h), so that they do not depend on the number of
+  // threads.
+  ProductPlan(const ProductShape& shape, int threads, bool divides = false);
 
   int64_t scratch_bytes() const;
 
@@ -27,7 +33,9 @@ class ProductPlan {
   friend class PreparedProduct;
   void PrepareOneDnn(const ProductShape& shape);
 
-  std::optional<BlockedProduct> own_;  // or oneDNN's:
+  // One of these, or oneDNN's.
+  std::optional<BlockedProduct> own_;
+  std::optional<MatrixProduct> long_;
   dnnl::memory::desc a_, b_, c_;
   dnnl::matmul::primitive_desc desc_;
   int threads_;
@@ -36,11 +44,15 @@ class ProductPlan {
 class PreparedProduct {
  public:
   explicit PreparedProduct(const ProductPlan& plan);
+  ~PreparedProduct();
+  PreparedProduct(PreparedProduct&& other) noexcept;
+  PreparedProduct& operator=(PreparedProduct&& other) noexcept;
 
   void Run(const float* a, const float* b, float* c, void* scratch);
 
  private:
   std::optional<BlockedProduct> own_;
+  std::unique_ptr<LongProduct> long_;
   std::optional<OneDnnPrimitive> library_;
 };
 

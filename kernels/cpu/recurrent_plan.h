@@ -20,6 +20,8 @@ inline constexpr int64_t kSequencesPerThread = 8;
 // Floats of W or R, packed gate by gate, for products over k columns, or of R transposed.
 inline int64_t PackedFloats(const Sizes& n, const Loops& loops, int64_t k) { return AlignUp(n.hidden, loops.matrix_panel) * k * n.gates; }
 
+// All products here divide long sums by their lengths, so that gradients have the same bits with every number of threads.
+
 // dz^T h over all steps, where h are the states before them. It is one product; if the states are in Y, it is one for the first step, which
 // starts from the initial state, and one for the rest.
 struct StateProducts {
@@ -29,11 +31,11 @@ struct StateProducts {
   void Set(const Sizes& n, ProductShape w, bool in_y, int threads) {
     if (in_y) {
       w.k = n.batch;
-      first.emplace(w, threads);
+      first.emplace(w, threads, true);
       w.k = n.rows() - n.batch;
       w.adds = true;
     }
-    if (w.k > 0) all.emplace(w, threads);
+    if (w.k > 0) all.emplace(w, threads, true);
   }
 };
 
@@ -46,11 +48,11 @@ struct Products {
     if (!n.gradient) return;
     const int64_t dz_row = n.slots * n.hidden;
     ProductShape x{.m = n.rows(), .n = n.input, .k = n.width(), .a_row = dz_row, .b_row = n.input, .c_row = n.input};
-    dx.emplace(x, threads);
+    dx.emplace(x, threads, true);
     x.adds = true;
-    add_dx.emplace(x, threads);
+    add_dx.emplace(x, threads, true);
     ProductShape w{.m = n.width(), .n = n.input, .k = n.rows(), .a_row = 1, .a_col = dz_row, .b_row = n.input, .c_row = n.input};
-    dw.emplace(w, threads);
+    dw.emplace(w, threads, true);
     w.n = w.b_row = w.c_row = n.hidden;
     w.m = n.gates == 3 ? 2 * n.hidden : n.width();
     dr.Set(n, w, n.states_in_y(), threads);

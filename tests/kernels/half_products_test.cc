@@ -101,6 +101,9 @@ TEST_P(HalfProductsTest, ThreadsChangeNoBit) {
 TEST_P(HalfProductsTest, LeavesUnusualCallsToOthers) {
   KernelCall call = MatMul({3, 0}, {0, 4}, {3, 4});
   EXPECT_NE(Rejection(*FindKernel(Row("MatMul")), call), "");
+  for (const auto& [a, b] : {std::pair<Shape, Shape>{{1, 8, 16}, {0, 16, 8}}, {{0, 8, 16}, {1, 16, 8}}}) {
+    EXPECT_NE(Rejection(*FindKernel(Row("MatMul")), MatMul(a, b, {0, 8, 8})), "");
+  }
   call = MatMul({3, 5}, {5, 4}, {3, 4});
   EXPECT_EQ(Rejection(*FindKernel(Row("MatMul")), call), "");
   call.inputs[1].dtype = DType::kFloat32;

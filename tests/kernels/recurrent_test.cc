@@ -85,7 +85,7 @@ std::vector<char> BytesOf(const KernelCall& call, const std::string& name, const
   return bytes;
 }
 
-// The states have the same bits however threads share the steps. (The library divides the products over all steps among threads.)
+// The states have the same bits however threads share the steps.
 TEST(Recurrent, StatesDoNotDependOnThreads) {
   std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
@@ -96,6 +96,21 @@ TEST(Recurrent, StatesDoNotDependOnThreads) {
     for (int threads : {2, 3, 4, 8}) {
       drawn.call.threads = threads;
       EXPECT_EQ(BytesOf(drawn.call, "cpu." + kind.op, drawn.inputs), one) << kind.op << " " << threads;
+    }
+  }
+}
+
+// Those of weights are sums over all steps and sequences, which the library would divide by its threads.
+TEST(Recurrent, GradientsDoNotDependOnThreads) {
+  std::mt19937_64 random(TestSeed());
+  for (const Kind& kind : kKinds) {
+    for (const Case& c : {Case{70, 33, 5, 16, "forward"}, Case{70, 33, 16, 24, "bidirectional"}}) {
+      Drawn drawn = DrawGradient(c, kind, random);
+      const std::vector<char> one = BytesOf(drawn.call, "onednn." + kind.gradient, drawn.inputs);
+      for (int threads : {2, 3, 4, 8}) {
+        drawn.call.threads = threads;
+        EXPECT_EQ(BytesOf(drawn.call, "onednn." + kind.gradient, drawn.inputs), one) << kind.gradient << " " << threads;
+      }
     }
   }
 }

@@ -81,6 +81,9 @@ std::vector<OpCase> MatMulCases() {
       {{2, 1, 2, 3}, {5, 3, 4}}, {{2, 3}, {5, 3, 4}}, {{3}, {5, 3, 4}}, {{5, 2, 3}, {3}}, {{5, 2, 3}, {1, 3, 4}}, {{2, 2, 3, 3}, {3, 1}}};
   for (const auto& [a, b] : shapes) cases.push_back({"MatMul", {In(a), In(b)}});
   cases.push_back({"MatMul", {In({2, 0}), In({0, 3})}, {}, "", 1, "empty sum"});
+  // No matrices on one side, and one that is broadcast on the other.
+  cases.push_back({"MatMul", {In({0, 8, 16}), In({1, 16, 8})}, {}, "", 1, "no left matrices"});
+  cases.push_back({"MatMul", {In({8, 16}), In({0, 16, 8})}, {}, "", 1, "no right matrices"});
   AddGemms(cases);
   AddEpilogues(cases);
   AddEinsums(cases);
