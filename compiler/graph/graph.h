@@ -75,7 +75,6 @@ struct Node {
   std::vector<Region> regions;
   Phase phase = Phase::kForward;
   int device = -1;     // set by place_devices
-  int stream = -1;     // set by assign_streams
   std::string origin;  // the ONNX node that this comes from, with its call path; for messages and random keys
 };
 

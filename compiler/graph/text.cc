@@ -69,7 +69,6 @@ std::string NodeText(const Graph& graph, const Node& node) {
   }
   if (node.phase != Phase::kForward) text += " " + std::string(PhaseName(node.phase));
   if (node.device >= 0) text += " device=" + std::to_string(node.device);
-  if (node.stream >= 0) text += " stream=" + std::to_string(node.stream);
   text += "\n";
   for (const Region& region : node.regions) {
     text += "  region " + Escaped(region.attribute) + "\n" + Indented(ToText(*region.body));

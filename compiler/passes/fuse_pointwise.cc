@@ -254,7 +254,6 @@ std::optional<Node> FusedNode(const Graph& graph, const FusionGroup& group, cons
   const Node& last = graph.nodes[static_cast<size_t>(group.members.back())];
   node.phase = last.phase;
   node.device = last.device;
-  node.stream = last.stream;
   node.origin = last.origin;
   return node;
 }

@@ -16,7 +16,6 @@ void JoinNodes(Graph& graph, const std::function<std::optional<std::string>(cons
     Node node = join(members);
     node.phase = last.phase;
     node.device = last.device;
-    node.stream = last.stream;
     node.origin = last.origin;
     for (int at : members) gone[static_cast<size_t>(at)] = true;
     joined.emplace(members.back(), std::move(node));

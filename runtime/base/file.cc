@@ -48,9 +48,6 @@ std::string HelpForMissing(const std::string& path) {
   return near.empty() ? "check the path; relative paths start at the current folder" : near;
 }
 
-// These are limits of the process or the system; the file is not at fault.
-bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
-
 [[noreturn]] void FailRead(const std::string& what, const std::string& path, int error) {
   const std::string help = error == ENOENT         ? HelpForMissing(path)
                            : error == EACCES       ? "check the file's permissions"

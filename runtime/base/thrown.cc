@@ -1,18 +1,11 @@
 #include "runtime/base/thrown.h"
 
-#include <cerrno>
 #include <filesystem>
 #include <new>
 #include <string>
 #include <system_error>
 
 namespace gradloom {
-namespace {
-
-// A resource of the system or of the process is exhausted; a retry may succeed.
-bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN; }
-
-}  // namespace
 
 Error ErrorFrom(const std::exception& thrown) {
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr)

@@ -62,25 +62,14 @@ NumberFault ParseNumber(std::string_view text, T& value) {
   return NumberFault::kNoNumber;
 }
 
-bool IsNumber(std::string_view text) {
-  double value;
-  return ParseNumber(text, value) == NumberFault::kNone;
-}
-
-// The first row is a header unless at least half of its non-empty fields are numbers: a first row with a damaged number must not disappear
-// as a header.
-bool LooksLikeHeader(const std::vector<std::string_view>& fields) {
+// A first row with a damaged number must not disappear as a header.
+bool IsHeader(const std::vector<std::string_view>& fields) {
   size_t numbers = 0, words = 0;
   for (const std::string_view field : fields) {
-    if (Trimmed(field).empty()) continue;
-    ++(IsNumber(field) ? numbers : words);
+    if (IsCsvEmpty(field)) continue;
+    ++(IsCsvNumber(field) ? numbers : words);
   }
   return words > numbers;
-}
-
-bool HasHeader(const std::vector<std::string_view>& first, const CsvOptions& options) {
-  if (options.header == CsvOptions::Header::kGuess) return LooksLikeHeader(first);
-  return options.header == CsvOptions::Header::kPresent;
 }
 
 // Converts Latin-1 to UTF-8. Any byte sequence is valid, and no two give the same text.
@@ -216,7 +205,7 @@ Error NumberError(NumberFault fault, std::string_view field, DType dtype, const 
   std::string help = whole ? "number the names of classes from 0; with pandas: codes, names = table[COLUMN].factorize(sort=True)"
                            : "fix the line, or exclude the column with --map; for names, an input of integers is needed";
   if (!whole && IsMissing(field)) help = "if the number is missing, let a transform fill it in: --transform INPUT='fill mean'";
-  if (field.find(',') != std::string_view::npos && IsNumber(with_point)) help = "write a decimal point instead of the comma";
+  if (field.find(',') != std::string_view::npos && IsCsvNumber(with_point)) help = "write a decimal point instead of the comma";
   if (first_line) help = "line 1 is read as data, as most of it is numbers; if it holds names, change those that are numbers";
   return {ErrorCode::kData, shown + " is not a number", place, help};
 }
@@ -307,7 +296,7 @@ struct Table {
   Table(const std::string& path, const CsvOptions& options) : records(path, options) {
     bool more = records.Next(fields);
     columns = fields.size();
-    if (more && HasHeader(fields, options)) {
+    if (more && IsHeader(fields)) {
       header = Names(fields);
       more = records.Next(fields);
     }
@@ -326,6 +315,13 @@ struct Table {
 };
 
 }  // namespace
+
+bool IsCsvNumber(std::string_view field) {
+  double value;
+  return ParseNumber(field, value) == NumberFault::kNone;
+}
+
+bool IsCsvEmpty(std::string_view field) { return Trimmed(field).empty(); }
 
 std::string ListedClasses(const std::vector<std::string>& names) {
   std::string text;
@@ -421,7 +417,7 @@ std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, c
         empty = true;
         continue;
       }
-      if (IsNumber(field) || Trimmed(field).empty()) {
+      if (IsCsvNumber(field) || IsCsvEmpty(field)) {
         if (names.empty() || only_header) return {};
         throw Error(ErrorCode::kData, "expected the name of a class, got '" + Escaped(field, 40) + "'", table.records.Place(columns[0]),
                     "a column has either numbers or names, which its first row decides" +
@@ -456,7 +452,7 @@ void CheckFirstLine(const std::vector<std::string>& fields, const std::string& w
 bool FirstLineCounts(const std::string& path, const CsvOptions& options) {
   CsvRecords records(path, options);
   std::vector<std::string_view> fields;
-  if (!records.Next(fields) || fields.size() < 3 || HasHeader(fields, options)) return false;
+  if (!records.Next(fields) || fields.size() < 3 || IsHeader(fields)) return false;
   for (size_t i = 0; i < fields.size(); ++i) {
     if (Trimmed(fields[i]) != std::to_string(i)) return false;
   }
@@ -466,7 +462,7 @@ bool FirstLineCounts(const std::string& path, const CsvOptions& options) {
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {
   CsvRecords records(path, options);
   std::vector<std::string_view> fields;
-  if (!records.Next(fields) || !HasHeader(fields, options)) return {};
+  if (!records.Next(fields) || !IsHeader(fields)) return {};
   return Names(fields);
 }
 
@@ -474,7 +470,7 @@ std::vector<std::string> CsvSelectors(const std::string& path, const CsvOptions&
   CsvRecords records(path, options);
   std::vector<std::string_view> fields;
   if (!records.Next(fields)) throw NoRows(path);
-  if (HasHeader(fields, options)) return Names(fields);
+  if (IsHeader(fields)) return Names(fields);
   std::vector<std::string> indices;
   for (size_t i = 0; i < fields.size(); ++i) indices.push_back(std::to_string(i));
   return indices;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/file.h"
@@ -49,10 +50,8 @@ struct CsvColumns {
   std::string first_nan;              // position of the first of them: "file:line:column"
 };
 
+// The first row is a header unless at least half of its non-empty fields are numbers.
 struct CsvOptions {
-  enum class Header { kGuess, kPresent, kAbsent };
-  // kGuess: a first line in which every field is a number is data.
-  Header header = Header::kGuess;
   // kGuessDelimiter: a comma, or if the first line has none outside quotes, a semicolon, or else a tab.
   static constexpr char kGuessDelimiter = '\0';
   char delimiter = ',';
@@ -63,6 +62,10 @@ struct CsvOptions {
   // Limit for the numbers of a selection; more are not kept in memory (SpillBuffer).
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
+
+// Whether a field is read as a number; one is not if it does not fit a double. Whether it is empty but for space.
+bool IsCsvNumber(std::string_view field);
+bool IsCsvEmpty(std::string_view field);
 
 // Reads one tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is not a number unless it may
 // be missing. Throws Error(kData) with file:line:column (both from 1; the column counts fields) for a row with more or fewer fields than

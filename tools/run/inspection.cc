@@ -1,7 +1,6 @@
 #include "tools/run/inspection.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -78,12 +77,6 @@ void AddTexts(const std::map<std::string, NpyText>& texts, Inspection& made) {
   }
 }
 
-bool IsNumber(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 void AddTable(const std::string& path, Inspection& made) {
   CsvRecords records(path, TableOptions(path));
   std::vector<std::string_view> fields;
@@ -94,8 +87,8 @@ void AddTable(const std::string& path, Inspection& made) {
     numbers.resize(std::max(numbers.size(), fields.size()));
     empty.resize(numbers.size());
     for (size_t i = 0; i < fields.size() && rows >= 0; ++i) {
-      numbers[i] += IsNumber(fields[i]) ? 1 : 0;
-      empty[i] += fields[i].empty() ? 1 : 0;
+      numbers[i] += IsCsvNumber(fields[i]) ? 1 : 0;
+      empty[i] += IsCsvEmpty(fields[i]) ? 1 : 0;
     }
   }
   rows = std::max<int64_t>(rows, 0);
