@@ -419,7 +419,7 @@ void RunEmit(PassContext& c) { c.program = EmitProgram(c.graph, c.scheduled, c.o
 struct Pass {
   const char* name;
   void (*run)(PassContext& context);
-  bool optional = false;  // may be disabled: the result is the same, only slower or larger
+  bool optional = false;  // may be disabled: the result is the same up to rounding, only slower or larger
   bool changes_graph = true;
   PassStage stage = PassStage::kDevice;
 };

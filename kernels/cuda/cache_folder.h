@@ -1,3 +1,4 @@
+// What is kept between processes: compiled programs, and choices of algorithms that were measured.
 #pragma once
 
 #include <string>

@@ -1,3 +1,4 @@
+// Adds a bias per channel where a library does not.
 #pragma once
 
 #include <cstdint>

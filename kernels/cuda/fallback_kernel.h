@@ -1,3 +1,4 @@
+// Kernels of our own that stand in for a library without an algorithm for a call.
 #pragma once
 
 #include <memory>

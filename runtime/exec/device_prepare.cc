@@ -40,13 +40,6 @@ int64_t CountDecisions(const Program& program) {
   return count;
 }
 
-// Whether it writes data that lives between steps.
-bool WritesState(const Program& program, const Instruction& instruction) {
-  return std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
-    return use.access == Access::kWrite && use.buffer >= 0 && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState;
-  });
-}
-
 // Marks runs of launches and copies, here and in bodies.
 void MarkPieces(std::vector<DeviceInstruction>& list) {
   DeviceInstruction* head = nullptr;

@@ -21,12 +21,6 @@ struct Life {
   std::string origin;
 };
 
-bool WritesState(const Program& program, const Instruction& instruction) {
-  return std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
-    return use.buffer >= 0 && use.access == Access::kWrite && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState;
-  });
-}
-
 // One life for each whole buffer; the uses of its parts count as its own.
 std::vector<Life> LivesOf(const Program& program) {
   std::vector<Life> lives(program.buffers.size());

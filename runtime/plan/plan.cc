@@ -178,6 +178,12 @@ bool Communicates(const Instruction& instruction) {
          instruction.kind == InstructionKind::kRecv;
 }
 
+bool WritesState(const Program& program, const Instruction& instruction) {
+  return std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
+    return use.access == Access::kWrite && use.buffer >= 0 && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState;
+  });
+}
+
 namespace {
 
 // The constant that a buffer refers to, if its integers affect what a kernel does; undefined otherwise.

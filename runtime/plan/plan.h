@@ -357,6 +357,9 @@ std::string_view PhaseName(PlanPhase phase);
 // Whether it is a collective or a transfer.
 bool Communicates(const Instruction& instruction);
 
+// Whether it writes data that lives between steps. Looks at no body.
+bool WritesState(const Program& program, const Instruction& instruction);
+
 // The kernel call of a launch instruction. Borrows values of the plan's constants. Throws Error(kPlan) for ids out of range.
 KernelCall CallOf(const Plan& plan, const Program& program, const Instruction& instruction);
 

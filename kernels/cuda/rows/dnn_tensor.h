@@ -1,3 +1,4 @@
+// Tensors for cuDNN, described without its headers.
 #pragma once
 
 #include <cstdint>
