@@ -11,7 +11,6 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_kernels.h"
 #include "kernels/catalog/pointwise.h"
-#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/simplify.h"
-#include "kernels/catalog/update.h"
 
 namespace gradloom {
 namespace {

@@ -8,7 +8,6 @@
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "runtime/base/checked.h"
-#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {

@@ -11,7 +11,6 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
-#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {

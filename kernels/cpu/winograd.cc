@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/catalog/operands.h"
 #include "kernels/cpu/families.h"
-#include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/winograd_tiles.h"
 #include "runtime/base/checked.h"

@@ -1,6 +1,6 @@
 #include "kernels/cuda/dnn_mask.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/reference/operands.h"
+#include "runtime/base/half.h"
 
 namespace gradloom::cuda {
 namespace {

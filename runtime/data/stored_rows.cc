@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/host_name.h"
 #include "runtime/session/event.pb.h"

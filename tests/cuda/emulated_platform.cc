@@ -1,5 +1,4 @@
 // Makes the emulated device the CUDA platform of the whole process.
-#include "kernels/cuda/rows/rows.h"
 #include "runtime/device/plugin.h"
 
 extern "C" gradloom::DevicePlatform* gradloom_cuda_platform(int version);

@@ -11,7 +11,6 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/reference/reference.h"
 #include "runtime/base/dispatch.h"
-#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {

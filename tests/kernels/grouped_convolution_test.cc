@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/catalog/physical.h"
-#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa/loops.h"
 #include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"

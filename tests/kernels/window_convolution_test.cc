@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "kernels/catalog/physical.h"
-#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa/loops.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/product_calls.h"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that every C++ file includes what it uses, directly or through headers of the project that it includes.
+"""Checks that every C++ file includes what it uses, directly or through headers of the project that it includes, and that it uses each
+header of the project that it includes.
 
 CI compiles the files of a library as one (bazel/joined_source.bzl), where a missing include is satisfied by a neighbor. Only a build file
 by file (--define=sources=single) would notice, which takes an hour; this test takes seconds. It knows the names of the standard library
@@ -161,6 +162,8 @@ WITHIN = (
 )
 # Names of tests are those of what they test.
 TEST_NAMES = re.compile(r"\b(?:TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\(\w+, \w+")
+# a.b, a->b, A::b and the field .b = of a braced list.
+MEMBER = re.compile(r"(?:\.|->|::)(\w+)")
 STD_NAME = re.compile(r"\bstd::(\w+)")
 
 
@@ -241,6 +244,24 @@ def violations(files):
                 yield f"{path}: {name} needs {' or '.join(places)}"
 
 
+def superfluous(files):
+    """Returns a line 'file: what' for each header of the project that a file, not a header, includes although none of its names occurs
+    there. A file, and its test, may include its own header for the names that others use.
+    """
+    sources = Sources(files)
+    for path, code in sources.code.items():
+        if path.endswith((".h", ".cuh")):
+            continue
+        own = pathlib.PurePath(path).stem.removesuffix("_test")
+        used = {match["name"] for match in TOKEN.finditer(code) if match["name"]}
+        members = set(MEMBER.findall(code))
+        for header in sources.includes[path]:
+            if not sources.declared.get(header) or pathlib.PurePath(header).stem == own:
+                continue
+            if not used & sources.declared[header] and not members & sources.within[header]:
+                yield f"{path}: includes {header}, but uses none of its names"
+
+
 # What the test must detect, and what it must not report.
 PLANTED = {
     "compiler/passes/planted.h": """#include <vector>
@@ -254,6 +275,10 @@ std::vector<int> SplitPlanted(int count);
     "compiler/passes/fine.cc": """#include "compiler/passes/planted.h"
 // std::sort and Unknown are of a comment.
 std::vector<int> Fine() { return SplitPlanted(std::vector<int>{1}.size()); }
+""",
+    "compiler/passes/idle.cc": """#include "compiler/passes/planted.h"
+// SplitPlanted is of a comment.
+int Idle() { return 1; }
 """,
     "compiler/passes/faulty.cc": """#include <map>
 int Faulty() { return SplitPlanted(std::max(1, 2))[0]; }
@@ -269,10 +294,12 @@ def main():
         "compiler/passes/faulty.cc: SplitPlanted needs compiler/passes/planted.h",
         "runtime/base/other.cc: std::no_such_name: this test does not know its header",
     ], planted
+    planted = list(superfluous(PLANTED))
+    assert planted == ["compiler/passes/idle.cc: includes compiler/passes/planted.h, but uses none of its names"], planted
     files = source_files(pathlib.Path(sys.argv[1]).resolve().parent)
-    found = list(violations(files))
+    found = list(violations(files)) + list(superfluous(files))
     print("\n".join(found))
-    print(f"{len(files)} files, {len(found)} names whose headers are not included")
+    print(f"{len(files)} files, {len(found)} headers too few or too many")
     return 1 if found else 0
 
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "runtime/base/checked.h"
-#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {

@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/base/error.h"
 #include "runtime/plan/entry_names.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/config/topology.h"

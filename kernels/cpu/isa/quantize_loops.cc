@@ -1,5 +1,4 @@
 // Small integers q that represent (q - zero) * scale.
-#include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
 namespace gradloom::GRADLOOM_ISA {
