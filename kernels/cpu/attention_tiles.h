@@ -50,8 +50,8 @@ struct AttentionSizes : AttentionForm {
     scale = static_cast<float>(a.Float("scale", 1 / std::sqrt(static_cast<double>(q.size))));
     softcap = static_cast<float>(a.Float("softcap", 0));
     causal = a.Int("is_causal", 0) != 0;
-    left = a.Int("left_window_size", -1);
-    right = a.Int("right_window_size", -1);
+    left = AttentionForm::WindowOf(a, "left");
+    right = AttentionForm::WindowOf(a, "right");
     if (!HasInput(call, kMask)) return;
     const OperandType& mask = call.inputs[kMask];
     mask_keys = mask.shape[mask.shape.rank() - 1];

@@ -261,8 +261,8 @@ AttentionData<T>::AttentionData(const KernelCall& call) {
   scale = static_cast<A>(a.Float("scale", 1 / std::sqrt(static_cast<double>(at_q.size))));
   softcap = static_cast<A>(a.Float("softcap", 0));
   causal = a.Int("is_causal", 0) != 0;
-  left = a.Int("left_window_size", -1);
-  right = a.Int("right_window_size", -1);
+  left = AttentionForm::WindowOf(a, "left");
+  right = AttentionForm::WindowOf(a, "right");
   if (call.op == "AttentionDropout" || call.op == "AttentionDropoutGrad") {
     ratio = static_cast<float>(a.Float("ratio", 0));
     kept_scale = static_cast<A>(1 / (1 - a.Float("ratio", 0)));

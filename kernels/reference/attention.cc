@@ -56,8 +56,8 @@ struct AttentionCall {
     scale = static_cast<T>(a.Float("scale", 1 / std::sqrt(static_cast<double>(q.size))));
     softcap = static_cast<T>(a.Float("softcap", 0));
     causal = a.Int("is_causal", 0) != 0;
-    left = a.Int("left_window_size", -1);
-    right = a.Int("right_window_size", -1);
+    left = AttentionForm::WindowOf(a, "left");
+    right = AttentionForm::WindowOf(a, "right");
     lengths = InputInts(call, inputs, kLengths);
     if (Has(call.inputs, kMask)) {
       const Shape& shape = call.inputs[kMask].shape;

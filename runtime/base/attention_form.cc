@@ -85,6 +85,12 @@ AttentionForm::AttentionForm(const Attributes& a, const Shape& q_shape, const Sh
   y = AttentionVectors(q_shape.rank() == 3 ? Shape{batch, q.length, q.heads * v.size} : Shape{batch, q.heads, q.length, v.size}, q.heads);
 }
 
+int64_t AttentionForm::WindowOf(const Attributes& attributes, const char* side) {
+  constexpr int64_t kAnyLength = int64_t{1} << 40;
+  const int64_t size = attributes.Int(std::string(side) + "_window_size", -1);
+  return size >= 0 && size < kAnyLength ? size : -1;
+}
+
 std::optional<AttentionForm> AttentionForm::Packed(const Attributes& attributes, int64_t elements_0, int64_t elements_1, std::string* why) {
   const auto no = [&](std::string reason) {
     if (why != nullptr) *why = std::move(reason);

@@ -55,6 +55,9 @@ struct AttentionForm {
   static Packing PackingOf(const Attributes& attributes) {
     return !attributes.has("packed") ? Packing::kNone : attributes.has("q_order") ? Packing::kKeysAndValues : Packing::kAll;
   }
+  // The number of keys before (`side` = "left") or after ("right") its position that a query sees; -1: all of them. A window that is wider
+  // than any sequence counts as all, so that positions can be added to it.
+  static int64_t WindowOf(const Attributes& attributes, const char* side);
   // The packed form of operands with these numbers of elements, of which the second is ignored if it is absent; nullopt if the attributes
   // do not fit them or each other, and sets `why`.
   static std::optional<AttentionForm> Packed(const Attributes& attributes, int64_t elements_0, int64_t elements_1,

@@ -84,6 +84,16 @@ TEST(Attention, MatchesTheReference) {
   ExpectOutput({Shared(mask, true)}, {-0.104905, 0.182877, 0, 0, -0.245142, -0.102362, -0.143763, 0.143065, 0, 0, -0.210634, -0.127074});
 }
 
+TEST(Attention, AWindowWiderThanAnySequenceHidesNothing) {
+  const auto output = [](const Attributes& attributes) {
+    Program p(Case{Shared(Tensor(), true), attributes});
+    const Tensor y = p.Run(p.outputs[0], p.feeds);
+    return std::vector<double>(y.as<double>().begin(), y.as<double>().end());
+  };
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(output({{"left_window_size", kMost}, {"right_window_size", kMost}}), output({}));
+}
+
 // Not the zero of a query that sees no key.
 TEST(Attention, NanIsNoHiddenKey) {
   Case c{Shared(Tensor(), false), {{"is_causal", kOn}}};

@@ -167,6 +167,10 @@ def attention():
     yield of("past", x, w, b, None, past, outputs=("y", "present"))
     yield of("past_causal", x, w, b, None, past, outputs=("y", "present"), unidirectional=1)
     yield of("past_mask", x, w, b, i32([[1, 1, 0, 1, 1, 1, 0, 0], [1] * 8]), past, outputs=("y", "present"), unidirectional=1)
+    rows = some(SAMPLES, STEPS, STEPS + 3)
+    larger = np.zeros((SAMPLES, 1, 9, 9), np.int32)
+    larger[:, 0, 3 : STEPS + 3, : STEPS + 3] = rows
+    yield of("past_mask_larger", x, w, b, larger, past, outputs=("y", "present"), beside=("Attention", [x, w, b, rows, past], dict(num_heads=HEADS)))
     yield of("sizes", x, fl(WIDTH, 14), fl(14), qkv_hidden_sizes=[4, 4, 6])
     yield of("narrow_input", fl(SAMPLES, STEPS, 6), fl(6, 24), b)
 

@@ -120,6 +120,11 @@ TEST_F(TypeRulesTest, ChecksExtentsOfFurtherOperands) {
   EXPECT_EQ(Fails("InstanceNormalization", {x, Input({2}), Input({5})}), ErrorCode::kShape);
   EXPECT_NE(error_.find("a scale of [2] does not fit 5 channels"), std::string::npos) << error_;
   EXPECT_EQ(Fails("InstanceNormalization", {x, Input({5}), Input({5, 1})}), ErrorCode::kShape);
+  EXPECT_EQ(Fails("InstanceNormalization", {Input({}), Input({1}), Input({1})}), ErrorCode::kShape);
+  for (const Shape& shape : {Shape{}, Shape{3}}) EXPECT_EQ(Fails("LRN", {Input(shape)}, {{"size", int64_t{3}}}), ErrorCode::kShape);
+  EXPECT_NE(error_.find("an input of [3] has no axis of channels"), std::string::npos) << error_;
+  EXPECT_EQ(Fails("Transpose", {x}, {{"perm", std::vector<int64_t>{1, 0}}}), ErrorCode::kAttr);
+  EXPECT_NE(error_.find("attribute 'perm' is [1,0], but [4,5,6] has 3 axes"), std::string::npos) << error_;
   EXPECT_EQ(Fails("LayerNormalization", {x, Input({2})}), ErrorCode::kShape);
   EXPECT_NE(error_.find("a scale of [2] does not fit the normalized shape [6]"), std::string::npos) << error_;
   EXPECT_EQ(Fails("LayerNormalization", {x, Input({5, 6}), Input({5})}, {{"axis", int64_t{1}}}), ErrorCode::kShape);

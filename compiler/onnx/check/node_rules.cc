@@ -105,10 +105,16 @@ class Rules {
     }
   }
 
+  // Onnx's type inference copies the shape, whatever it is.
+  void HasChannels() const {
+    if (shape(0).rank() < 2) Fail(ErrorCode::kShape, "an input of " + shape(0).ToString() + " has no axis of channels, which is axis 1");
+  }
+
   // Checks that scale and bias have one element per channel (axis 1).
   void Channels() const {
+    HasChannels();
     for (const size_t i : {1, 2}) {
-      if (has(i) && shape(0).rank() >= 2 && shape(i) != Shape{shape(0)[1]})
+      if (has(i) && shape(i) != Shape{shape(0)[1]})
         Fail(ErrorCode::kShape, std::string(i == 1 ? "a scale of " : "a bias of ") + shape(i).ToString() + " does not fit " +
                                     std::to_string(shape(0)[1]) + " channels");
     }
@@ -162,6 +168,14 @@ class Rules {
                                   ": labels must have the shape of scores without axis 1");
     if (has(2) && shape(2) != Shape{scores[1]})
       Fail(ErrorCode::kShape, "weights of " + shape(2).ToString() + " do not fit " + std::to_string(scores[1]) + " classes");
+  }
+
+  // Onnx's type inference takes a list that is too short for the whole order.
+  void Order() const {
+    const std::vector<int64_t> perm = ints("perm");
+    if (!perm.empty() && std::ssize(perm) != shape(0).rank())
+      Fail(ErrorCode::kAttr, "attribute 'perm' is " + List(perm) + ", but " + shape(0).ToString() + " has " +
+                                 std::to_string(shape(0).rank()) + (shape(0).rank() == 1 ? " axis" : " axes"));
   }
 
   // Checks constant indices into one axis. Data-dependent indices are checked at run time.
@@ -377,7 +391,9 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
       {"Gather", [](const Rules& r) { r.Indices("axis"); }},
       {"GatherElements", [](const Rules& r) { r.Elements(); }},
       {"GatherND", [](const Rules& r) { r.TupleIndices(); }},
+      {"GroupNormalization", [](const Rules& r) { r.HasChannels(); }},
       {"InstanceNormalization", [](const Rules& r) { r.Channels(); }},
+      {"LRN", [](const Rules& r) { r.HasChannels(); }},
       {"LayerNormalization", [](const Rules& r) { r.EachNormalized(); }},
       {"LpPool", [](const Rules& r) { r.Window(); }},
       {"MaxPool", [](const Rules& r) { r.Window(); }},
@@ -400,6 +416,7 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
          r.EachElement(
              1, "repeat", [](double times) { return times >= 0; }, "must not be negative");
        }},
+      {"Transpose", [](const Rules& r) { r.Order(); }},
       {"TopK",
        [](const Rules& r) {
          r.EachElement(

@@ -34,7 +34,7 @@ std::string ConcatPast(ContribBody& body, const std::string& past, const std::st
 }
 
 // Returns a bool that broadcasts over heads: true where a query may attend to a key. The mask is one of keys (B, L), of queries and keys
-// (B, S, L), (B, 1, M, M) with M at least the length, or the number of keys of each sample (B).
+// (B, S, L), (B, 1, M, M) with M at least the length including the past, or the number of keys of each sample (B).
 std::string VisibleKeys(ContribBody& body, const std::string& mask, const std::string& sample, const Heads& heads) {
   const std::string keys = body.Length(heads.k, 2);
   const int rank = body.Rank(mask);
@@ -47,8 +47,10 @@ std::string VisibleKeys(ContribBody& body, const std::string& mask, const std::s
   if (rank == 2) return body.Op("Unsqueeze", {seen, body.List({1, 2})});
   if (rank == 3) return body.Op("Unsqueeze", {seen, body.List({1})});
   if (rank != 4) body.Refuse("a mask of rank " + std::to_string(rank) + " is not supported");
-  const std::string ends = body.Op("Concat", {body.Length(heads.q, 2), keys}, "axis = 0");
-  return body.Op("Slice", {seen, body.List({0, 0}), ends, body.List({2, 3})});
+  // The rows of the queries come after those of the past.
+  const std::string past = body.List({heads.past}), end = body.Op("Add", {body.Length(heads.q, 2), past});
+  const std::string ends = body.Op("Concat", {end, keys}, "axis = 0");
+  return body.Op("Slice", {seen, body.List({heads.past, 0}), ends, body.List({2, 3})});
 }
 
 // Emits the weighted values, (B, S, N * Dv), as `output`.

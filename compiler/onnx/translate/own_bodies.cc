@@ -253,6 +253,8 @@ std::string Normalizer(const Graph& graph, const Node& node) {
 
 std::string Imputer(const Graph& graph, const Node& node) {
   if (!IsFloating(graph.value(node.inputs[0]).dtype)) {
+    if (node.attributes.Ints("imputed_value_int64s").empty())
+      throw Error(ErrorCode::kAttr, "Imputer of integers needs attribute 'imputed_value_int64s'", Describe(node));
     return "number = Constant <value_int = " + std::to_string(node.attributes.Int("replaced_value_int64", 0)) +
            "> () gone = CastLike (number, X) missing = Equal (X, gone) given = Constant <value_ints = " +
            OnnxText(node.attributes.Ints("imputed_value_int64s")) + "> () numbers = CastLike (given, X) Y = Where (missing, numbers, X)";

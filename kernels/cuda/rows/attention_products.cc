@@ -69,7 +69,7 @@ KeyVisibility VisibilityOf(const KernelCall& call, int64_t keys) {
     const Shape& mask = call.inputs[kMask].shape;
     keys = std::min(keys, mask[mask.rank() - 1]);
   }
-  return {a.Int("is_causal", 0) != 0, a.Int("left_window_size", -1), a.Int("right_window_size", -1), keys};
+  return {a.Int("is_causal", 0) != 0, AttentionForm::WindowOf(a, "left"), AttentionForm::WindowOf(a, "right"), keys};
 }
 
 // The memory per score, including the values derived from it.

@@ -43,7 +43,7 @@ std::string NotServed(const KernelCall& call) {
   }
   const Attributes& a = call.attributes;
   if (a.Float("softcap", 0) > 0) return "attribute softcap";
-  if (a.Int("left_window_size", -1) >= 0 || a.Int("right_window_size", -1) >= 0) return "a window";
+  if (AttentionForm::WindowOf(a, "left") >= 0 || AttentionForm::WindowOf(a, "right") >= 0) return "a window";
   if (IsGradient(call)) {
     if (!HasInput(call, kOperands) || HasInput(call, kOperands + 1) || HasInput(call, kOperands + 2))
       return "gradients of other outputs than Y";
