@@ -89,7 +89,7 @@ struct KernelRow {
 // Returns why `row` cannot serve the call, or "". The caller must compare the operators.
 std::string Rejection(const KernelRow& row, const KernelCall& call);
 
-// All rows of a device in the order in which they are tried: on the CPU the reference kernels come last.
+// All rows of a device in the order in which they are tried: the reference kernels come last.
 std::span<const KernelRow* const> KernelRows(DeviceKind device);
 
 // The row of this name, or null.

@@ -1,7 +1,6 @@
 #include "runtime/base/error.h"
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
 #include <utility>
 
@@ -69,8 +68,6 @@ std::string Error::Describe() const {
   if (!help_.empty()) text += "\n  help: " + help_;
   return text;
 }
-
-bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN; }
 
 std::string Escaped(std::string_view text, size_t limit) {
   std::string out;

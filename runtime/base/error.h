@@ -68,10 +68,6 @@ class Error : public std::exception {
   std::string help_;
 };
 
-// Whether errno says that a resource of the system or of the process is exhausted: the file or the peer is not at fault, and a retry may
-// succeed.
-bool IsShortage(int error);
-
 // Makes text of unknown origin safe for a terminal: control bytes and invalid UTF-8 become \xNN, and text longer than `limit` bytes is cut
 // with "...".
 std::string Escaped(std::string_view text, size_t limit = 200);

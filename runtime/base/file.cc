@@ -16,6 +16,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/shortage.h"
 
 namespace gradloom {
 namespace {

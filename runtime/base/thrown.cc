@@ -5,6 +5,8 @@
 #include <string>
 #include <system_error>
 
+#include "runtime/base/shortage.h"
+
 namespace gradloom {
 
 Error ErrorFrom(const std::exception& thrown) {
