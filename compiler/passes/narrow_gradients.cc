@@ -5,11 +5,12 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/simplify.h"
+#include "runtime/base/update_form.h"
 
 namespace gradloom {
 namespace {
 
-// Whether the operator updates one parameter, with the operands of kernels/catalog/update.h.
+// Whether the operator updates one parameter, with the operands of runtime/base/update_form.h.
 bool IsUpdate(const Node& node) {
   const Op* const op = FindOp(node.domain, node.op);
   return op != nullptr && op->has(kUpdate) && node.op != "LambApply" && node.op != "MultiTensorUpdate";
