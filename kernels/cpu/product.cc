@@ -74,7 +74,6 @@ PreparedProduct::PreparedProduct(const ProductPlan& plan) : own_(plan.own_) {
 
 PreparedProduct::~PreparedProduct() = default;
 PreparedProduct::PreparedProduct(PreparedProduct&& other) noexcept = default;
-PreparedProduct& PreparedProduct::operator=(PreparedProduct&& other) noexcept = default;
 
 void PreparedProduct::Run(const float* a, const float* b, float* c, void* scratch) {
   if (own_) {

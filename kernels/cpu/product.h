@@ -46,7 +46,6 @@ class PreparedProduct {
   explicit PreparedProduct(const ProductPlan& plan);
   ~PreparedProduct();
   PreparedProduct(PreparedProduct&& other) noexcept;
-  PreparedProduct& operator=(PreparedProduct&& other) noexcept;
 
   void Run(const float* a, const float* b, float* c, void* scratch);
 
