@@ -81,6 +81,7 @@ ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryReq
   if (request.kind == EntryKind::kPredict) LeaveOutLosses(recipe.losses, imported);
   PassContext context{
       .graph = *imported.graph, .rules = rules, .recipe = recipe, .kind = request.kind, .plan = plan, .batch = imported.batch};
+  context.samples = std::max<int64_t>(imported.batch, 1);
   context.fetch_names = imported.output_names;
   context.extents = imported.extents;
   context.file_loss = imported.loss;

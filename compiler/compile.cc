@@ -45,6 +45,13 @@ class Compiler {
 
   // Returns `plan` with one more entry.
   Plan Extend(const Plan& plan, const EntryRequest& request) {
+    const bool trains = request.kind != EntryKind::kEval && request.kind != EntryKind::kPredict;
+    if (trains && plan.accumulate > 1 && plan.HasEntry(EntryKind::kUpdate) && plan.FindState(std::string(kAccumulatedSamplesState)) < 0) {
+      throw Error(
+          ErrorCode::kPlan,
+          "the plan is of an earlier release, whose updates give all batches the same weight: it cannot have batches of another size", "",
+          "compile the plan again");
+    }
     plan_ = plan;
     CountStages();
     for (const StateTensor& state : plan.state) {
@@ -226,6 +233,8 @@ class Compiler {
         try {
           auto made = ImportBatch(at, reading);
           Place(made->context);
+          // The graph at another size is only compared with the one of this batch.
+          made->context.samples = batch;
           return made;
         } catch (const Error& error) {
           if (!first && error.code() != ErrorCode::kShape) throw;

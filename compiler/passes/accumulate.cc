@@ -28,6 +28,14 @@ void SetToZero(GraphBuilder& b, ValueId sum) {
   b.graph().value(zero).next_of = sum;
 }
 
+ValueId SamplesState(GraphBuilder& b) {
+  return b.graph().AddValue(std::string(kAccumulatedSamplesState), DType::kInt64, Shape{}, Role::kState);
+}
+
+ValueId WithSamples(GraphBuilder& b, ValueId before, int64_t samples) {
+  return b.Add(before, b.Constant(Tensor::Scalar<int64_t>(samples)));
+}
+
 // The index of the node that makes each value.
 std::map<ValueId, int> Producers(const Graph& graph) {
   std::map<ValueId, int> producers;
@@ -68,6 +76,11 @@ std::vector<Part> PartialValues(const Graph& graph) {
 
 bool KeepsParts(const Recipe& recipe, int copies) {
   return recipe.accumulate > 1 && recipe.gather_to < 0 && !recipe.fetch_gradients && copies > 1;
+}
+
+bool AveragesSamples(const Recipe& recipe) {
+  const auto sums = [](const LossTerm& term) { return term.reduction == "sum"; };
+  return recipe.accumulate > 1 && !std::all_of(recipe.losses.begin(), recipe.losses.end(), sums);
 }
 
 void AddAccumulation(GraphBuilder& b, const std::map<ValueId, ValueId>& gradients, double factor, bool partial) {
@@ -118,6 +131,19 @@ std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& b, const std::map<
   graph.nodes = std::move(nodes);
   for (const ValueId sum : sums) SetToZero(b, sum);
   return totals;
+}
+
+void CountSamples(GraphBuilder& b, int64_t samples) {
+  const ValueId state = SamplesState(b);
+  const ValueId next = WithSamples(b, state, samples);
+  b.graph().value(next).next_of = state;
+}
+
+ValueId TakeSamples(GraphBuilder& b, const Recipe& recipe, int64_t samples) {
+  const ValueId state = SamplesState(b);
+  SetToZero(b, state);
+  if (!AveragesSamples(recipe)) return kNoValue;
+  return samples == 0 ? state : WithSamples(b, state, samples);
 }
 
 bool AddsToPart(const Graph& graph, const Node& node) {

@@ -129,22 +129,31 @@ class Updates {
     return squares;
   }
 
-  // The gradients are those of `scale` times the loss. Sets the factor 1 / scale, by which all of them are multiplied.
-  ValueId Unscale(const LossScale& scale, ValueId squares) {
+  // The gradients are sums over `samples` samples. Without samples they are zero.
+  void Average(const std::map<ValueId, ValueId>& gradients, ValueId samples) {
+    const bool wide = std::ranges::any_of(gradients, [&](const auto& each) { return b_.dtype(each.second) == DType::kFloat64; });
+    const DType dtype = wide ? DType::kFloat64 : DType::kFloat32;
+    Multiply(b_.Op("Reciprocal", {b_.Op("Max", {b_.Cast(samples, dtype), b_.Scalar(1, dtype)})}));
+  }
+
+  // The gradients are those of `scale` times the loss.
+  void Unscale(const LossScale& scale, ValueId squares) {
     // If a gradient is not finite, the sum is not finite either. The sum may also overflow, which also calls for a smaller scale.
     apply_ = b_.Op("Less", {squares, b_.Scalar(std::numeric_limits<double>::infinity(), b_.dtype(squares))});
-    clip_ = b_.Op("Reciprocal", {b_.Cast(LossScaleValue(b_, scale), b_.dtype(squares))});
+    Multiply(b_.Op("Reciprocal", {b_.Cast(LossScaleValue(b_, scale), b_.dtype(squares))}));
     // Skipped updates are not counted.
     step_ = b_.Sub(step_, SkippedUpdates(b_));
     AddLossScaleUpdate(b_, scale, apply_);
-    return clip_;
   }
 
-  void Clip(ValueId norm) {
-    const DType dtype = b_.dtype(norm);
+  // Clips the gradients, given the sum of their squares before they are multiplied by anything. Returns the norm before clipping.
+  ValueId Clip(ValueId squares) {
+    const DType dtype = b_.dtype(squares);
+    ValueId norm = b_.Op("Sqrt", {squares});
+    if (factor_ != kNoValue) norm = b_.Mul(norm, b_.Cast(factor_, dtype));
     const ValueId ratio = b_.Div(b_.Scalar(options_.clip_norm, dtype), b_.Add(norm, b_.Scalar(1e-6, dtype)));
-    const ValueId factor = b_.Op("Min", {ratio, b_.Scalar(1, dtype)});
-    clip_ = clip_ == kNoValue ? factor : b_.Mul(clip_, factor);
+    Multiply(b_.Op("Min", {ratio, b_.Scalar(1, dtype)}));
+    return norm;
   }
 
   void Update(ValueId parameter, ValueId gradient) {
@@ -153,8 +162,8 @@ class Updates {
     b_.set_origin(name);
     Attributes attributes = rule_.attributes;
     SetGroup(name, type.shape.rank() < 2 || vectors_.contains(parameter), attributes);
-    const ValueId clip = clip_ == kNoValue ? kNoValue : b_.Cast(clip_, type.dtype);
-    std::vector<ValueId> inputs{parameter, gradient, lr_, step_, clip, apply_};
+    const ValueId factor = factor_ == kNoValue ? kNoValue : b_.Cast(factor_, type.dtype);
+    std::vector<ValueId> inputs{parameter, gradient, lr_, step_, factor, apply_};
     std::vector<ValueId> replaced{parameter};
     for (const std::string& state : rule_.states) {
       const double initial = rule_.op == "Adagrad" ? options_.initial_accumulator_value : 0.0;
@@ -170,6 +179,9 @@ class Updates {
   }
 
  private:
+  // Updates multiply all gradients by this factor too.
+  void Multiply(ValueId factor) { factor_ = factor_ == kNoValue ? factor : b_.Mul(b_.Cast(factor_, b_.dtype(factor)), factor); }
+
   static Tensor Filled(const ValueType& type, double value) {
     Tensor doubles(DType::kFloat64, type.shape);
     std::ranges::fill(doubles.as<double>(), value);
@@ -207,7 +219,7 @@ class Updates {
   const OptimizerOptions& options_;
   const std::set<ValueId>& vectors_;
   Rule rule_;
-  ValueId lr_ = kNoValue, step_ = kNoValue, clip_ = kNoValue, apply_ = kNoValue;
+  ValueId lr_ = kNoValue, step_ = kNoValue, factor_ = kNoValue, apply_ = kNoValue;
 };
 
 }  // namespace
@@ -217,23 +229,18 @@ std::vector<std::string> OptimizerTypes() {
 }
 
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
-                     const LossScale& scale, const std::set<ValueId>& vectors) {
+                     const LossScale& scale, const std::set<ValueId>& vectors, ValueId samples) {
   if (gradients.empty()) return kNoValue;
   const Phase phase = builder.phase();
   builder.set_phase(Phase::kUpdate);
   Updates updates(builder, options, vectors);
   CheckGroups(builder.graph(), options.groups, gradients);
   ValueId norm = kNoValue;
-  const bool scaled = scale.initial > 0;
-  if (scaled || options.clip_norm > 0) {
-    const ValueId squares = updates.Squares(gradients);
-    const ValueId factor = scaled ? updates.Unscale(scale, squares) : kNoValue;
-    if (options.clip_norm > 0) {
-      norm = builder.Op("Sqrt", {squares});
-      if (scaled) norm = builder.Mul(norm, factor);
-      updates.Clip(norm);
-    }
-  }
+  const bool scaled = scale.initial > 0, clips = options.clip_norm > 0;
+  const ValueId squares = scaled || clips ? updates.Squares(gradients) : kNoValue;
+  if (samples != kNoValue) updates.Average(gradients, samples);
+  if (scaled) updates.Unscale(scale, squares);
+  if (clips) norm = updates.Clip(squares);
   for (const auto& [parameter, gradient] : gradients) updates.Update(parameter, gradient);
   builder.set_phase(phase);
   builder.set_origin("");

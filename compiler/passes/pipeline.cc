@@ -231,19 +231,24 @@ void RunRelaxOrder(PassContext& c) {
 bool KeepsOwnParts(const PassContext& c) { return KeepsParts(c.recipe, CopiesOfModel(c)); }
 
 // The factor of a batch's gradient in the accumulated one. A batch that is not divided is processed by every replica.
-double ShareOfBatch(const PassContext& c) {
+double FactorOfBatch(const PassContext& c) {
   const int64_t alike = KeepsOwnParts(c) && !c.divided ? CopiesOfModel(c) : 1;
-  return 1.0 / static_cast<double>(c.recipe.accumulate * alike);
+  return static_cast<double>(AveragesSamples(c.recipe) ? c.samples : 1) / static_cast<double>(alike);
 }
 
 void RunAddOptimizer(PassContext& c) {
   if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.UsesFileAlgorithm()) return;
   GraphBuilder builder(c.graph, c.rules);
   builder.set_phase(Phase::kUpdate);
-  if (c.kind == EntryKind::kAccumulate) return AddAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsOwnParts(c));
-  if (c.kind == EntryKind::kLastBatch) c.gradients = CompleteAccumulation(builder, c.gradients, ShareOfBatch(c), KeepsOwnParts(c));
+  const bool counts = c.recipe.accumulate > 1 && c.kind != EntryKind::kStep;
+  if (c.kind == EntryKind::kAccumulate) {
+    if (counts) CountSamples(builder, c.samples);
+    return AddAccumulation(builder, c.gradients, FactorOfBatch(c), KeepsOwnParts(c));
+  }
+  if (c.kind == EntryKind::kLastBatch) c.gradients = CompleteAccumulation(builder, c.gradients, FactorOfBatch(c), KeepsOwnParts(c));
   if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters, c.plan, KeepsOwnParts(c));
-  const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale, c.vectors);
+  const ValueId samples = counts ? TakeSamples(builder, c.recipe, c.kind == EntryKind::kLastBatch ? c.samples : 0) : kNoValue;
+  const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale, c.vectors, samples);
   if (norm == kNoValue) return;
   c.graph.outputs.push_back(norm);
   c.fetch_names.emplace(norm, "grad_norm");

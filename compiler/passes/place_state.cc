@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "compiler/passes/accumulate.h"
 #include "compiler/passes/loss_scale.h"
 #include "runtime/base/checked.h"
 
@@ -42,6 +43,7 @@ StateKind KindOf(const Value& value, const std::map<std::string, int>& parameter
   if (value.role == Role::kParam) return StateKind::kParameter;
   if (value.rounded_of != kNoValue) return StateKind::kWeightCopy;
   if (value.name == kLossScaleState || value.name == kGoodUpdatesState || value.name == kSkippedUpdatesState) return StateKind::kLossScale;
+  if (value.name == kAccumulatedSamplesState) return StateKind::kAccumulator;
   const size_t slash = value.name.rfind('/');
   if (slash == std::string::npos || !parameters.contains(value.name.substr(0, slash))) return StateKind::kStatistic;
   return value.name.ends_with("/grad_sum") ? StateKind::kAccumulator : StateKind::kOptimizer;
@@ -79,7 +81,8 @@ void PlaceState(const Graph& graph, const Value& value, const Layout& layout, co
     if (state.in_place(static_cast<int>(i))) state.offset = std::max(state.offset, plan.places[i].state_bytes);
   }
   if (state.kind == StateKind::kWeightCopy) state.parameter = parameters.at(graph.value(value.rounded_of).name);
-  if (state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator) {
+  const bool counts = state.name == kAccumulatedSamplesState;
+  if (state.kind == StateKind::kOptimizer || (state.kind == StateKind::kAccumulator && !counts)) {
     state.parameter = parameters.at(value.name.substr(0, value.name.rfind('/')));
   }
   if (const Tensor* initial = graph.data(value.id)) state.initial = *initial;

@@ -106,7 +106,8 @@ void LoadProperties(const Manifest& manifest, GradloomSession& session) {
   for (const auto& [name, text] : manifest.callbacks) {
     if (name.starts_with(kProperty)) session.properties[name.substr(kProperty.size())] = text;
   }
-  int64_t batches = 0;
+  // A run of `train` counts the batches of an update from the beginning of an epoch, as its cursor does.
+  int64_t batches = manifest.cursor.batch % session.session.plan().accumulate;
   if (const auto found = manifest.callbacks.find(kAccumulated); found != manifest.callbacks.end())
     std::from_chars(found->second.data(), found->second.data() + found->second.size(), batches);
   session.session.set_accumulated(std::max<int64_t>(batches, 0));

@@ -101,8 +101,10 @@ void CheckState(const Plan& plan, FaultList& faults) {
     if (state.initial.defined() && (state.initial.dtype() != state.dtype || state.initial.shape() != state.shape)) {
       faults.Add("bounds", what, "its initial value has another type or shape");
     }
+    // The number of accumulated samples is the one accumulator of no parameter.
+    const bool counts = state.kind == StateKind::kAccumulator && state.dtype == DType::kInt64 && state.shape.rank() == 0;
     const bool belongs =
-        state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator || state.kind == StateKind::kWeightCopy;
+        !counts && (state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator || state.kind == StateKind::kWeightCopy);
     const bool in_range = state.parameter >= 0 && state.parameter < static_cast<int>(plan.state.size());
     if (belongs != in_range || (in_range && plan.state[static_cast<size_t>(state.parameter)].kind != StateKind::kParameter)) {
       faults.Add("names", what, "does not belong to a parameter as its kind requires");

@@ -242,14 +242,22 @@ void Session::KeepFetches() {
   }
 }
 
-EntryKind Session::TrainingKind(int64_t batch) const {
-  if (plan_->accumulate <= 1) return EntryKind::kStep;
-  const bool last = (batch + 1) % plan_->accumulate == 0;
+void Session::set_epoch(int64_t batches) {
+  epoch_ = UpdateRuleOf(*plan_, batches).epoch;
+  set_position(step_, batch_);
+}
+
+bool Session::EndsUpdate(int64_t batch, int64_t accumulated) const {
+  return accumulated + 1 >= plan_->accumulate || (epoch_ > 0 && (batch + 1) % epoch_ == 0);
+}
+
+EntryKind Session::TrainingKind(bool last) const {
+  if (!CountsBatches()) return EntryKind::kStep;
   return last && plan_->HasEntry(EntryKind::kLastBatch) ? EntryKind::kLastBatch : EntryKind::kAccumulate;
 }
 
 StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>& next) {
-  if (accumulated_ > 0) {
+  if (accumulated_ > 0 && !CountsBatches()) {
     throw Error(ErrorCode::kConfig,
                 "the gradients of " + std::to_string(accumulated_) + (accumulated_ == 1 ? " batch have" : " batches have") +
                     " been accumulated but not applied",
@@ -257,11 +265,13 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   }
   StepResult result;
   result.lr = learning_rate();
-  const EntryKind kind = TrainingKind(batch_);
+  result.updated = EndsUpdate(batch_, accumulated_);
+  const EntryKind kind = TrainingKind(result.updated);
   const int found = FindEntry(kind, feeds);
   NextRun ahead;
   if (next && copies_inputs()) {
-    ahead = [plan = plan_, then = TrainingKind(batch_ + 1), next](std::vector<TensorView>& views) {
+    const bool next_ends = EndsUpdate(batch_ + 1, result.updated ? 0 : accumulated_ + 1);
+    ahead = [plan = plan_, then = TrainingKind(next_ends), next](std::vector<TensorView>& views) {
       const Feeds* const given = next();
       const int entry = given == nullptr ? -1 : FittingEntry(*plan, then, *given);
       if (entry < 0) return -1;
@@ -274,7 +284,6 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   result.loss = loss();
   result.terms = loss_terms();
   parts_pending_ = kind == EntryKind::kAccumulate && plan_->HasPartialState();
-  result.updated = (batch_ + 1) % plan_->accumulate == 0;
   const bool updates_separately = result.updated && kind == EntryKind::kAccumulate;
   if (updates_separately) {
     KeepFetches();
@@ -286,15 +295,20 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   }
   last_entry_ = trained;
   overrun_ = updates_separately;
-  ++batch_;
-  if (result.updated) ++step_;
+  CountBatch(result.updated);
   result.step = step_;
   result.batch = batch_;
   return result;
 }
 
+void Session::CountBatch(bool updated) {
+  ++batch_;
+  if (updated) ++step_;
+  if (CountsBatches()) accumulated_ = updated ? 0 : accumulated_ + 1;
+}
+
 void Session::CheckSeparateUpdate() const {
-  if (plan_->accumulate > 1) {
+  if (CountsBatches()) {
     throw Error(ErrorCode::kConfig, "the plan itself accumulates " + std::to_string(plan_->accumulate) + " batches per update", "",
                 "use Step, or compile the plan with train.accumulate = 1");
   }
@@ -373,14 +387,14 @@ void Session::UndoStep() {
 
 StepResult Session::SkipBatch() {
   StepResult result{.lr = learning_rate()};
-  result.updated = plan_->accumulate > 1 && (batch_ + 1) % plan_->accumulate == 0;
+  result.updated = CountsBatches() && EndsUpdate(batch_, accumulated_);
   if (result.updated) {
     Run(FindEntry(EntryKind::kUpdate, {}), {});
     parts_pending_ = false;
-    ++step_;
   }
+  CountBatch(result.updated);
   result.step = step_;
-  result.batch = ++batch_;
+  result.batch = batch_;
   return result;
 }
 
@@ -546,6 +560,7 @@ void Session::Set(std::string_view state, const TensorView& value) {
 void Session::set_position(int64_t step, int64_t batch) {
   step_ = step;
   batch_ = batch;
+  if (CountsBatches()) accumulated_ = UpdateRule{plan_->accumulate, epoch_}.Pending(batch);
 }
 
 double Session::learning_rate() const { return fixed_lr_ >= 0 ? fixed_lr_ : LearningRate(plan_->schedule, step_); }

@@ -14,6 +14,7 @@
 #include "runtime/exec/executor.h"
 #include "runtime/exec/numerics.h"
 #include "runtime/plan/plan.h"
+#include "runtime/session/update_rule.h"
 
 namespace gradloom {
 
@@ -57,7 +58,8 @@ class Session {
   // free for steps.
   explicit Session(std::shared_ptr<const Plan> plan, SessionOptions options = {});
 
-  // Trains on one batch: forward, backward and, once plan.accumulate batches are done, the update. The batch size is that of the feeds.
+  // Trains on one batch: forward, backward and, once plan.accumulate batches are done, the update. The batch size is that of the feeds. All
+  // samples of an update have the same weight, whatever the sizes of its batches.
   // Throws Error(kData) for missing or misshapen feeds and bad labels, Error(kConfig) if the plan cannot train. `next`: if the plan has
   // copy streams, called on another thread during the step for the feeds of the next step, or null. They are copied ahead, and must stay
   // unchanged until that step has ended.
@@ -69,8 +71,10 @@ class Session {
   StepResult Accumulate(const Feeds& feeds);
   StepResult Update();
   void DropGradients();
-  int64_t accumulated() const { return accumulated_; }  // number of accumulated batches
+  int64_t accumulated() const { return accumulated_; }  // number of accumulated batches, by Accumulate or by Step
   void set_accumulated(int64_t batches) { accumulated_ = batches; }
+  // The number of batches in an epoch. The last batch of an epoch then ends its update (UpdateRule). 0, as at first: epochs end no update.
+  void set_epoch(int64_t batches);
 
   // The rows [first, last) that this process's devices read of a batch of `batch` rows; at least one.
   std::pair<int64_t, int64_t> RowsRead(EntryKind kind, int64_t batch) const;
@@ -155,7 +159,7 @@ class Session {
   };
   std::optional<LossScaleCounts> loss_scale() const;
 
-  // Sets the counters from a checkpoint.
+  // Sets the counters from a checkpoint. If the plan counts the batches of an update, that of accumulated ones follows.
   void set_position(int64_t step, int64_t batch);
 
   // Overrides the schedule until cleared by a negative value.
@@ -180,8 +184,14 @@ class Session {
 
   // Makes the executor, with fresh or existing state, and keeps the plan.
   void Load(std::shared_ptr<const Plan> plan);
-  // The entry kind that trains on a batch, given the number of batches before it.
-  EntryKind TrainingKind(int64_t batch) const;
+  // Whether the plan counts the batches of an update.
+  bool CountsBatches() const { return plan_->accumulate > 1; }
+  // Whether a batch is the last one of its update, given the number of all batches before it and of those of its update.
+  bool EndsUpdate(int64_t batch, int64_t accumulated) const;
+  // The entry kind that trains on a batch, given whether it is the last one of its update.
+  EntryKind TrainingKind(bool last) const;
+  // Counts a batch, and the update that it ends.
+  void CountBatch(bool updated);
   int FindEntry(EntryKind kind, const Feeds& feeds);
   [[noreturn]] void ThrowNoEntry(EntryKind kind, const Feeds& feeds) const;
   void CheckSeparateUpdate() const;
@@ -211,6 +221,7 @@ class Session {
   double fixed_lr_ = -1;
   std::optional<gradloom::NonFiniteOrigin> loss_origin_;  // of the loss of the last run that had one; nullopt if that is finite
   Kept kept_;
+  int64_t epoch_ = 0;  // batches per epoch, if epochs end updates
 };
 
 }  // namespace gradloom

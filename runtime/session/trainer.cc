@@ -14,6 +14,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/session/schedule.h"
 #include "runtime/session/shared_batches.h"
+#include "runtime/session/update_rule.h"
 
 namespace gradloom {
 namespace {
@@ -72,6 +73,7 @@ Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, Tr
     : session_(session), train_(train), eval_(eval), options_(std::move(options)), observer_(observer) {
   if (train.rows() < 1) throw Error(ErrorCode::kData, "the training data has no rows");
   CheckTrainerOptions(options_, session.plan().schedule);
+  session_.set_epoch(batches_per_epoch());
   if (options_.plateau) plateau_.emplace(*options_.plateau, session.learning_rate());
 }
 
@@ -81,10 +83,9 @@ Trainer::~Trainer() { session_.DropPrefetch(); }
 int64_t Trainer::batches_per_epoch() const { return (train_.rows() + options_.batch - 1) / options_.batch; }
 
 int64_t Trainer::total_batches() const {
-  const int64_t times = options_.updates > 0 ? options_.updates : options_.epochs;
-  const int64_t batches = options_.updates > 0 ? session_.plan().accumulate : batches_per_epoch();
-  // A product too large for the type means a run that callbacks end.
-  return CheckedMul(times, batches).value_or(std::numeric_limits<int64_t>::max());
+  // A number too large for the type means a run that callbacks end.
+  if (options_.updates > 0) return UpdateRuleOf(session_.plan(), batches_per_epoch()).BatchesOf(options_.updates);
+  return CheckedMul(options_.epochs, batches_per_epoch()).value_or(std::numeric_limits<int64_t>::max());
 }
 
 bool Trainer::Finished() const { return session_.batch() >= total_batches(); }
@@ -101,8 +102,9 @@ StopReason Trainer::Run() {
     observer_.OnStep(step);
     const bool epoch_ended = session_.batch() % batches_per_epoch() == 0;
     const bool last = Finished();
-    // If the gradients of an update are held in parts by several devices, the state is saved only at an update or at the end of an epoch.
-    // The parts are joined there whether or not the state is saved, so a resumed run has the same bits as one that was not stopped.
+    // If the gradients of an update are held in parts by several devices, the state is saved only at an update. An epoch ends with one,
+    // except with plans of earlier releases (UpdateRuleOf). There the parts are joined whether or not the state is saved, so a resumed run
+    // has the same bits as one that was not stopped.
     if (epoch_ended) session_.JoinParts();
     const bool whole = !session_.PartsPending();
     bool better = false;

@@ -45,7 +45,7 @@ struct Watch {
 struct TrainerOptions {
   int64_t epochs = 1;   // passes over the training data
   int64_t updates = 0;  // above 0: total number of updates, whatever the number of epochs
-  int64_t batch = 32;   // rows per batch; the last one of an epoch has the rest
+  int64_t batch = 32;   // rows per batch; the last one of an epoch has the rest, and ends its update
   Interval evaluate{Interval::Unit::kEpochs, 1};
   Interval save;
   std::vector<MetricSpec> metrics;

@@ -245,8 +245,8 @@ class CommandTest(unittest.TestCase):
         return self.run_command([*TRAIN, "--name", name, "--optimizer", "sgd", "--lr", "0.1", "--threads", "1", *flags], code, **environment)
 
     def test_micro_batch(self):
-        # 60 rows: an epoch has two updates of 24 samples, and some samples are left over.
-        self.train_with("whole", "--batch", "24", "--steps", "2")
+        # 60 rows: an epoch has two updates of 24 samples, and one of 12.
+        self.train_with("whole", "--batch", "24")
         done = self.train_with("parts", "--batch", "24", "--micro-batch", "6")
         self.assertIn("batch 24 = 4 x 6", done.stderr)
         self.train_with("devices", "--batch", "24", "--micro-batch", "6", "--devices", "cpu:2")
@@ -254,6 +254,14 @@ class CommandTest(unittest.TestCase):
         for name, value in whole.items():
             np.testing.assert_allclose(parts[name], value, rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(devices[name], value, rtol=1e-5, atol=1e-6)
+        # The last micro-batch may have fewer samples than the others, and an epoch fewer batches than an update.
+        self.train_with("short", "--batch", "24", "--micro-batch", "8")
+        self.train_with("all", "--batch", "60")
+        done = self.train_with("once", "--batch", "8", "--accumulate", "100")
+        self.assertIn("update  once per epoch, which has 8 batches: fewer than the 100 of an update", done.stderr)
+        for a, b in (("whole", "short"), ("all", "once")):
+            for name, value in self.weights(a).items():
+                np.testing.assert_allclose(self.weights(b)[name], value, rtol=1e-5, atol=1e-6)
         with open("runs/devices/config.toml") as file:
             kept = file.read()
         self.assertIn("batch = 12", kept)
@@ -269,7 +277,7 @@ class CommandTest(unittest.TestCase):
         self.assertNotIn(", was ", self.run_command(job).stderr)
         # Steps are updates, on the screen as in the records.
         shown = self.run_command([*BARE, "--batch", "24", "--micro-batch", "6", "--progress", "plain", "--log-every", "1"]).stderr
-        self.assertEqual(re.findall(r" step=(\d+)", shown), ["1", "2"])
+        self.assertEqual(re.findall(r" step=(\d+)", shown), ["1", "2", "3"])
         self.assertIn("use --batch 30, which", self.train_with("x", "--batch", "25", "--micro-batch", "6", code=4).stderr)
         self.assertIn("--batch 24 --micro-batch 6", self.train_with("x", "--micro-batch", "6", code=4).stderr)
         self.assertIn("--accumulate is 3", self.train_with("x", "--batch", "24", "--micro-batch", "6", "--accumulate", "3", code=4).stderr)

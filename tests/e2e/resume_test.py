@@ -443,7 +443,7 @@ class NotFiniteTest(unittest.TestCase):
                 reports[name] = {key: value for key, value in json.loads(done.stdout).items() if key in ("steps", "train_loss")}
                 self.assertEqual(json.loads(done.stdout).get("batches_left_out", 0), 0)
             self.assertEqual(reports["stop"], reports["skip"])
-            # After the first epoch three of four batches have been accumulated.
+            # An epoch has three of the four batches of an update, and ends it.
             run = os.path.join(out, "stop")
             first = min(name for name in os.listdir(os.path.join(run, "checkpoints")) if name.startswith("step-"))
             with open(os.path.join(run, "state.safetensors"), "rb") as file:

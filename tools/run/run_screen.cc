@@ -23,11 +23,17 @@ ProgressMode ModeOf(const std::string& name) {
 constexpr int64_t kSkippedLines = 10;
 constexpr size_t kMaxKept = 1000;  // limit on the number of epochs kept
 
+int64_t BatchesPerEpoch(const TrainingSetUp& set_up) {
+  const int64_t batch = set_up.options.batch;
+  return (set_up.data.train.rows() + batch - 1) / batch;
+}
+
 // Passes over the data, also if the run is limited by updates.
 int64_t EpochsOf(const TrainingSetUp& set_up) {
-  const int64_t batch = set_up.options.batch, per_epoch = (set_up.data.train.rows() + batch - 1) / batch;
+  const int64_t per_epoch = BatchesPerEpoch(set_up);
   if (set_up.options.updates == 0) return set_up.options.epochs;
-  return (set_up.options.updates * set_up.plan->accumulate + per_epoch - 1) / per_epoch;
+  const int64_t batches = UpdateRuleOf(*set_up.plan, per_epoch).BatchesOf(set_up.options.updates);
+  return batches / per_epoch + (batches % per_epoch > 0 ? 1 : 0);
 }
 
 }  // namespace
@@ -99,7 +105,7 @@ RunScreen::RunScreen(Log& log, const Configuration& configuration, const Trainin
     : log_(log),
       progress_(ModeOf(configuration.Text("log.progress")), configuration.Integer("log.every"), log),
       total_epochs_(EpochsOf(set_up)),
-      accumulate_(set_up.plan->accumulate),
+      rule_(UpdateRuleOf(*set_up.plan, BatchesPerEpoch(set_up))),
       terms_(set_up.plan->loss_terms) {
   if (set_up.data.eval.rows() == 0 || set_up.options.evaluate.unit == Interval::Unit::kNever) return;
   columns_ = terms_;
@@ -116,9 +122,9 @@ void RunScreen::OnStep(const StepReport& step) {
               (skipped_ == kSkippedLines ? "; more are not listed" : ""));
   }
   // Lines are counted in updates, as steps are elsewhere.
-  if (result.batch % accumulate_ != 0) return;
-  progress_.Update({.step = result.batch / accumulate_,
-                    .total_steps = step.total_batches / accumulate_,
+  if (rule_.Pending(result.batch) != 0) return;
+  progress_.Update({.step = rule_.UpdatesOf(result.batch),
+                    .total_steps = rule_.UpdatesOf(step.total_batches),
                     .epoch = step.epochs_done,
                     .epochs = total_epochs_,
                     .loss = result.loss,

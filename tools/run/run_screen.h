@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/session/update_rule.h"
 #include "tools/config/configuration.h"
 #include "tools/run/set_up.h"
 #include "tools/screen/log.h"
@@ -42,7 +43,8 @@ class RunScreen : public TrainerObserver {
 
   Log& log_;
   Progress progress_;
-  const int64_t total_epochs_, accumulate_;
+  const int64_t total_epochs_;
+  const UpdateRule rule_;
   double epochs_done_ = 0;
   std::string metrics_;
   const std::vector<std::string> terms_;  // the plan's loss_terms

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/session/update_rule.h"
 #include "tools/run/data_options.h"
 #include "tools/run/device_forecast.h"
 #include "tools/run/job.h"
@@ -167,15 +168,13 @@ class SetUpWork {
   // The number of updates, on which the schedule depends, and an entry for each size that a batch has.
   void PlanEntries() {
     const int64_t rows = made_.data.train.rows(), batch = made_.options.batch, accumulate = compile_.recipe.accumulate;
-    const int64_t batches = (rows + batch - 1) / batch * made_.options.epochs;
-    if (made_.options.updates == 0 && batches < accumulate) {
-      throw Error(ErrorCode::kConfig,
-                  "an update needs " + std::to_string(accumulate) + " batches, but the run has " + std::to_string(batches) +
-                      " in total: nothing would be trained",
-                  Escaped(configuration_.origin("train.accumulate").place, 4096),
-                  "use --accumulate " + std::to_string(batches) + " or less, or more --epochs");
+    const int64_t per_epoch = (rows + batch - 1) / batch;
+    if (per_epoch < accumulate) {
+      made_.notes.push_back("update  once per epoch, which has " + std::to_string(per_epoch) + (per_epoch == 1 ? " batch" : " batches") +
+                            ": fewer than the " + std::to_string(accumulate) + " of an update");
     }
-    const int64_t updates = made_.options.updates > 0 ? made_.options.updates : batches / accumulate;
+    const int64_t updates =
+        made_.options.updates > 0 ? made_.options.updates : UpdateRule{accumulate, per_epoch}.UpdatesOf(per_epoch * made_.options.epochs);
     // The file's own training algorithm has its own learning rate, if any.
     compile_.recipe.schedule = compile_.recipe.UsesFileAlgorithm() ? Schedule{"constant", 0, {}} : ScheduleOf(configuration_, updates);
     for (const int64_t size : BatchSizes(rows, batch)) compile_.entries.push_back({EntryKind::kStep, size});
