@@ -28,13 +28,11 @@ void SetToZero(GraphBuilder& b, ValueId sum) {
   b.graph().value(zero).next_of = sum;
 }
 
-ValueId SamplesState(GraphBuilder& b) {
-  return b.graph().AddValue(std::string(kAccumulatedSamplesState), DType::kInt64, Shape{}, Role::kState);
+ValueId WeightState(GraphBuilder& b) {
+  return b.graph().AddValue(std::string(kAccumulatedWeightState), DType::kInt64, Shape{}, Role::kState);
 }
 
-ValueId WithSamples(GraphBuilder& b, ValueId before, int64_t samples) {
-  return b.Add(before, b.Constant(Tensor::Scalar<int64_t>(samples)));
-}
+ValueId WithWeight(GraphBuilder& b, ValueId before, int64_t weight) { return b.Add(before, b.Constant(Tensor::Scalar<int64_t>(weight))); }
 
 // The index of the node that makes each value.
 std::map<ValueId, int> Producers(const Graph& graph) {
@@ -78,10 +76,12 @@ bool KeepsParts(const Recipe& recipe, int copies) {
   return recipe.accumulate > 1 && recipe.gather_to < 0 && !recipe.fetch_gradients && copies > 1;
 }
 
-bool AveragesSamples(const Recipe& recipe) {
+bool DividesByWeight(const Recipe& recipe) {
   const auto sums = [](const LossTerm& term) { return term.reduction == "sum"; };
-  return recipe.accumulate > 1 && !std::all_of(recipe.losses.begin(), recipe.losses.end(), sums);
+  return recipe.accumulate > 1 && !(recipe.accumulate_samples && std::all_of(recipe.losses.begin(), recipe.losses.end(), sums));
 }
+
+int64_t WeightOfBatch(const Recipe& recipe, int64_t samples) { return recipe.accumulate_samples ? samples : 1; }
 
 void AddAccumulation(GraphBuilder& b, const std::map<ValueId, ValueId>& gradients, double factor, bool partial) {
   for (const auto& [parameter, gradient] : gradients) {
@@ -133,17 +133,17 @@ std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& b, const std::map<
   return totals;
 }
 
-void CountSamples(GraphBuilder& b, int64_t samples) {
-  const ValueId state = SamplesState(b);
-  const ValueId next = WithSamples(b, state, samples);
+void AddWeight(GraphBuilder& b, int64_t weight) {
+  const ValueId state = WeightState(b);
+  const ValueId next = WithWeight(b, state, weight);
   b.graph().value(next).next_of = state;
 }
 
-ValueId TakeSamples(GraphBuilder& b, const Recipe& recipe, int64_t samples) {
-  const ValueId state = SamplesState(b);
+ValueId TakeWeight(GraphBuilder& b, const Recipe& recipe, int64_t weight) {
+  const ValueId state = WeightState(b);
   SetToZero(b, state);
-  if (!AveragesSamples(recipe)) return kNoValue;
-  return samples == 0 ? state : WithSamples(b, state, samples);
+  if (!DividesByWeight(recipe)) return kNoValue;
+  return weight == 0 ? state : WithWeight(b, state, weight);
 }
 
 bool AddsToPart(const Graph& graph, const Node& node) {

@@ -11,19 +11,21 @@
 
 namespace gradloom {
 
-// A state, int64 []: the number of samples since the last update, which divides the accumulated gradients by it. It is the one accumulator
-// that belongs to no parameter. Plans of releases that gave all batches of an update the same weight lack it.
-inline constexpr std::string_view kAccumulatedSamplesState = "gradloom/accumulated_samples";
+// A state, int64 []: the weight of the batches since the last update (WeightOfBatch), which divides the accumulated gradients by it. It is
+// the one accumulator that belongs to no parameter. Plans of releases whose updates did not end with epochs lack it.
+inline constexpr std::string_view kAccumulatedWeightState = "gradloom/accumulated_weight";
 
 // Whether each of several replicas keeps its own part of the accumulated gradients until the update. Not if gradients are fetched with each
 // batch, which requires their sums, nor if the caller decides when to update (recipe.accumulate is 1) and may read them at any time, nor if
 // one device gathers the samples.
 bool KeepsParts(const Recipe& recipe, int copies);
 
-// Whether the gradients of an update are the mean over the samples of its batches, so that each sample has the same weight in whatever
-// batch it is. Otherwise they are the sum over the batches: if all losses are sums, or if the caller decides how many batches make an
-// update.
-bool AveragesSamples(const Recipe& recipe);
+// Whether the gradients of an update are the weighted mean over its batches. Otherwise they are the sum over the batches: if all losses are
+// sums over samples that have the same weight, or if the caller decides how many batches make an update.
+bool DividesByWeight(const Recipe& recipe);
+
+// The weight of a batch of `samples` in an update of several batches: 1, or its samples with recipe.accumulate_samples.
+int64_t WeightOfBatch(const Recipe& recipe, int64_t samples);
 
 // Adds for each parameter a state "<parameter>/grad_sum", which starts at zero and to which this entry adds `factor` times the gradient.
 // `gradients`: parameter -> gradient. `partial`: each device that shares the batch adds its part of the gradient to its part of the state,
@@ -40,12 +42,12 @@ std::map<ValueId, ValueId> CompleteAccumulation(GraphBuilder& builder, const std
 // plan's earlier entries accumulate, since an update must not decay one that the loss does not depend on; of all if there is no such entry.
 std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& builder, std::span<const ValueId> parameters, const Plan& plan, bool partial);
 
-// Adds the number of samples of this entry's batch to those of earlier batches (kAccumulatedSamplesState).
-void CountSamples(GraphBuilder& builder, int64_t samples);
+// Adds the weight of this entry's batch to that of earlier batches (kAccumulatedWeightState).
+void AddWeight(GraphBuilder& builder, int64_t weight);
 
-// Sets that number to zero. Returns the number of samples by which the accumulated gradients must be divided, int64 []: those of earlier
-// batches and `samples` of this one; kNoValue unless AveragesSamples.
-ValueId TakeSamples(GraphBuilder& builder, const Recipe& recipe, int64_t samples);
+// Sets that weight to zero. Returns the weight by which the accumulated gradients must be divided, int64 []: that of earlier batches and
+// `weight` of this one; kNoValue unless DividesByWeight.
+ValueId TakeWeight(GraphBuilder& builder, const Recipe& recipe, int64_t weight);
 
 // Whether the node adds a gradient to a partial state.
 bool AddsToPart(const Graph& graph, const Node& node);

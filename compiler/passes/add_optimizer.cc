@@ -129,11 +129,11 @@ class Updates {
     return squares;
   }
 
-  // The gradients are sums over `samples` samples. Without samples they are zero.
-  void Average(const std::map<ValueId, ValueId>& gradients, ValueId samples) {
+  // The gradients are sums of batches with this weight. Without batches they are zero.
+  void Average(const std::map<ValueId, ValueId>& gradients, ValueId weight) {
     const bool wide = std::ranges::any_of(gradients, [&](const auto& each) { return b_.dtype(each.second) == DType::kFloat64; });
     const DType dtype = wide ? DType::kFloat64 : DType::kFloat32;
-    Multiply(b_.Op("Reciprocal", {b_.Op("Max", {b_.Cast(samples, dtype), b_.Scalar(1, dtype)})}));
+    Multiply(b_.Op("Reciprocal", {b_.Op("Max", {b_.Cast(weight, dtype), b_.Scalar(1, dtype)})}));
   }
 
   // The gradients are those of `scale` times the loss.
@@ -229,7 +229,7 @@ std::vector<std::string> OptimizerTypes() {
 }
 
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
-                     const LossScale& scale, const std::set<ValueId>& vectors, ValueId samples) {
+                     const LossScale& scale, const std::set<ValueId>& vectors, ValueId weight) {
   if (gradients.empty()) return kNoValue;
   const Phase phase = builder.phase();
   builder.set_phase(Phase::kUpdate);
@@ -238,7 +238,7 @@ ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, con
   ValueId norm = kNoValue;
   const bool scaled = scale.initial > 0, clips = options.clip_norm > 0;
   const ValueId squares = scaled || clips ? updates.Squares(gradients) : kNoValue;
-  if (samples != kNoValue) updates.Average(gradients, samples);
+  if (weight != kNoValue) updates.Average(gradients, weight);
   if (scaled) updates.Unscale(scale, squares);
   if (clips) norm = updates.Clip(squares);
   for (const auto& [parameter, gradient] : gradients) updates.Update(parameter, gradient);

@@ -46,10 +46,10 @@ std::vector<std::string> OptimizerTypes();
 // Appends one update for each parameter (`gradients`: parameter -> gradient), in phase kUpdate: next values of the parameter and of its
 // states, which are created here as "<parameter>/exp_avg" and so on. With clipping, gradients are scaled by min(1, clip_norm / (norm +
 // 1e-6)), and the norm before clipping is returned; otherwise kNoValue. `scale`: the scale of the loss whose gradients these are. They are
-// divided by it, and nothing is updated if one of them is not finite. `vectors`: parameters that count as tensors of rank 1. `samples`
-// (int64 []): if given, the gradients are sums over that many samples and are divided by it, or by 1 if it is 0. Throws Error(kConfig) for
-// an unknown type, an option out of range, or a group without parameters.
+// divided by it, and nothing is updated if one of them is not finite. `vectors`: parameters that count as tensors of rank 1. `weight`
+// (int64 []): if given, the gradients are sums of batches with that weight and are divided by it, or by 1 if it is 0. Throws Error(kConfig)
+// for an unknown type, an option out of range, or a group without parameters.
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
-                     const LossScale& scale = {}, const std::set<ValueId>& vectors = {}, ValueId samples = kNoValue);
+                     const LossScale& scale = {}, const std::set<ValueId>& vectors = {}, ValueId weight = kNoValue);
 
 }  // namespace gradloom

@@ -37,7 +37,7 @@ struct PassContext {
   EntryKind kind;
   Plan& plan;                // state, constants and step layout are shared by all entries
   int64_t batch = 0;         // of the imported graph; 0: it has none
-  int64_t samples = 1;       // of the entry's batch, on all devices together: the weight of its gradients among accumulated ones
+  int64_t samples = 1;       // of the entry's batch, on all devices together
   bool divided = false;      // the batch will be divided over devices
   Stages* stages = nullptr;  // if parts of the model are placed on devices of their own
   int place = 0;             // of the ranks that will run the program

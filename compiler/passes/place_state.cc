@@ -43,7 +43,7 @@ StateKind KindOf(const Value& value, const std::map<std::string, int>& parameter
   if (value.role == Role::kParam) return StateKind::kParameter;
   if (value.rounded_of != kNoValue) return StateKind::kWeightCopy;
   if (value.name == kLossScaleState || value.name == kGoodUpdatesState || value.name == kSkippedUpdatesState) return StateKind::kLossScale;
-  if (value.name == kAccumulatedSamplesState) return StateKind::kAccumulator;
+  if (value.name == kAccumulatedWeightState) return StateKind::kAccumulator;
   const size_t slash = value.name.rfind('/');
   if (slash == std::string::npos || !parameters.contains(value.name.substr(0, slash))) return StateKind::kStatistic;
   return value.name.ends_with("/grad_sum") ? StateKind::kAccumulator : StateKind::kOptimizer;
@@ -81,7 +81,7 @@ void PlaceState(const Graph& graph, const Value& value, const Layout& layout, co
     if (state.in_place(static_cast<int>(i))) state.offset = std::max(state.offset, plan.places[i].state_bytes);
   }
   if (state.kind == StateKind::kWeightCopy) state.parameter = parameters.at(graph.value(value.rounded_of).name);
-  const bool counts = state.name == kAccumulatedSamplesState;
+  const bool counts = state.name == kAccumulatedWeightState;
   if (state.kind == StateKind::kOptimizer || (state.kind == StateKind::kAccumulator && !counts)) {
     state.parameter = parameters.at(value.name.substr(0, value.name.rfind('/')));
   }

@@ -35,7 +35,8 @@ struct Recipe {
   std::vector<LossTerm> losses;  // summed
   OptimizerOptions optimizer;
   Schedule schedule;
-  int64_t accumulate = 1;  // batches per update
+  int64_t accumulate = 1;           // batches per update
+  bool accumulate_samples = false;  // the samples of these batches have the same weight, otherwise the batches
   Precision precision = Precision::kFloat32;
   LossScale loss_scale;
 

@@ -58,8 +58,7 @@ class Session {
   // free for steps.
   explicit Session(std::shared_ptr<const Plan> plan, SessionOptions options = {});
 
-  // Trains on one batch: forward, backward and, once plan.accumulate batches are done, the update. The batch size is that of the feeds. All
-  // samples of an update have the same weight, whatever the sizes of its batches.
+  // Trains on one batch: forward, backward and, once plan.accumulate batches are done, the update. The batch size is that of the feeds.
   // Throws Error(kData) for missing or misshapen feeds and bad labels, Error(kConfig) if the plan cannot train. `next`: if the plan has
   // copy streams, called on another thread during the step for the feeds of the next step, or null. They are copied ahead, and must stay
   // unchanged until that step has ended.

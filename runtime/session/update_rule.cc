@@ -27,7 +27,7 @@ int64_t UpdateRule::BatchesOf(int64_t updates) const {
 }
 
 UpdateRule UpdateRuleOf(const Plan& plan, int64_t epoch) {
-  // The accumulator that counts samples belongs to no parameter.
+  // The accumulator that counts the weight of batches belongs to no parameter.
   const auto counts = [](const StateTensor& state) { return state.kind == StateKind::kAccumulator && state.parameter < 0; };
   return {.accumulate = plan.accumulate, .epoch = std::any_of(plan.state.begin(), plan.state.end(), counts) ? epoch : 0};
 }

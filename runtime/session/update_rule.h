@@ -20,7 +20,7 @@ struct UpdateRule {
   int64_t Pending(int64_t batches) const { return (epoch > 0 ? batches % epoch : batches) % accumulate; }
 };
 
-// The rule for a plan. Plans of earlier releases do not count the samples of an update; their updates need all batches.
+// The rule for a plan. Plans of earlier releases do not count the weight of an update; their updates need all batches.
 UpdateRule UpdateRuleOf(const Plan& plan, int64_t epoch);
 
 }  // namespace gradloom

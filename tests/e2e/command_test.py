@@ -257,7 +257,7 @@ class CommandTest(unittest.TestCase):
         # The last micro-batch may have fewer samples than the others, and an epoch fewer batches than an update.
         self.train_with("short", "--batch", "24", "--micro-batch", "8")
         self.train_with("all", "--batch", "60")
-        done = self.train_with("once", "--batch", "8", "--accumulate", "100")
+        done = self.train_with("once", "--batch", "8", "--accumulate", "100", "--accumulate-by", "samples")
         self.assertIn("update  once per epoch, which has 8 batches: fewer than the 100 of an update", done.stderr)
         for a, b in (("whole", "short"), ("all", "once")):
             for name, value in self.weights(a).items():

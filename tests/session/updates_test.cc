@@ -1,4 +1,4 @@
-// Updates of several batches: each has the same weight for all of its samples, and the last one of an epoch has the batches that remain.
+// Updates of several batches: their samples or the batches have the same weight, and the last one of an epoch has the batches that remain.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,6 +83,7 @@ std::unique_ptr<Session> SessionFor(int devices, int64_t batch, int64_t accumula
   options.recipe.optimizer = {.type = "momentum", .lr = 0.05, .momentum = 0.9, .clip_norm = 0.3};
   options.recipe.fetch_gradients = options.recipe.fetch_outputs = false;
   options.recipe.accumulate = accumulate;
+  options.recipe.accumulate_samples = true;
   if (change) change(options);
   auto session = std::make_unique<Session>(std::make_shared<const Plan>(Compile(ModelOf(kClassifier), options)));
   session->set_epoch((kRows + batch - 1) / batch);
@@ -129,6 +130,38 @@ TEST(Updates, OfALossThatIsASum) {
   ExpectLikeWholeBatches([](CompileOptions& options) { options.recipe.losses.front().reduction = "sum"; });
 }
 
+// Without accumulate_samples: the update of 4 and 2 samples, and any earlier one, is the mean of the gradients of its batches.
+TEST(Updates, GiveBatchesTheSameWeight) {
+  const auto by_batches = [](CompileOptions& options) {
+    options.recipe.accumulate_samples = false;
+    options.recipe.optimizer = {.type = "sgd", .lr = 0.05};
+    options.recipe.fetch_gradients = true;
+  };
+  const std::vector<Batch> parts = EpochIn(4);
+  const auto whole = SessionFor(1, 4, 1, by_batches);
+  std::map<std::string, std::vector<double>> mean;
+  for (size_t i : {5U, 6U}) {
+    // Each from the initial parameters.
+    const auto alone = SessionFor(1, 4, 1, by_batches);
+    alone->Step(Views(parts[i]));
+    for (const char* name : {"w", "v", "b"}) {
+      const Tensor before = whole->Get(name), after = alone->Get(name);
+      std::vector<double>& sum = mean[name];
+      sum.resize(static_cast<size_t>(before.elements()));
+      for (size_t j = 0; j < sum.size(); ++j) sum[j] += (after.as<float>()[j] - before.as<float>()[j]) / 2;
+    }
+  }
+  for (int devices : {1, 2}) {
+    const auto both = SessionFor(devices, 4, 2, by_batches);
+    for (size_t i : {5U, 6U}) both->Step(Views(parts[i]));
+    EXPECT_EQ(both->step(), 1);
+    for (const char* name : {"w", "v", "b"}) {
+      const Tensor before = whole->Get(name), after = both->Get(name);
+      for (size_t j = 0; j < mean[name].size(); ++j) EXPECT_NEAR(after.as<float>()[j] - before.as<float>()[j], mean[name][j], 1e-6) << name;
+    }
+  }
+}
+
 // The batches that remain at the end of an epoch are one sample, which is not divided among devices.
 TEST(Updates, OfASingleSample) {
   const auto want = TrainEpochs(*SessionFor(1, 25, 1, {}), 25);
@@ -171,7 +204,7 @@ TEST(Updates, WithoutEpochs) {
   for (const Batch& each : EpochIn(4)) session->Step(Views(each));
   EXPECT_EQ(session->step(), 1);
   EXPECT_EQ(session->accumulated(), 3);
-  EXPECT_EQ(session->Get(kAccumulatedSamplesState).as<int64_t>()[0], 10);
+  EXPECT_EQ(session->Get(kAccumulatedWeightState).as<int64_t>()[0], 10);
 }
 
 // The position within an update follows from the counters.

@@ -164,6 +164,9 @@ WITHIN = (
 TEST_NAMES = re.compile(r"\b(?:TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\(\w+, \w+")
 # a.b, a->b, A::b and the field .b = of a braced list.
 MEMBER = re.compile(r"(?:\.|->|::)(\w+)")
+# What only some headers declare at the beginning of a line: enumerators of an enumeration without a scope, and variables defined elsewhere.
+ENUMERATORS = re.compile(r"^enum (?:\w+ )?(?:: \w+ )?\{([^}]*)\}", re.M)
+EXTERN = re.compile(r"^extern [^;(]*?(\w+)(?:\[\w*\])?;", re.M)
 STD_NAME = re.compile(r"\bstd::(\w+)")
 
 
@@ -244,6 +247,12 @@ def violations(files):
                 yield f"{path}: {name} needs {' or '.join(places)}"
 
 
+def further_names(code):
+    """Enumerators without a scope and variables defined elsewhere."""
+    listed = (re.findall(r"\w+", part.split("=")[0])[:1] for text in ENUMERATORS.findall(code) for part in text.split(","))
+    return set(EXTERN.findall(code)).union(*listed)
+
+
 def superfluous(files):
     """Returns a line 'file: what' for each header of the project that a file, not a header, includes although none of its names occurs
     there. A file, and its test, may include its own header for the names that others use.
@@ -258,7 +267,8 @@ def superfluous(files):
         for header in sources.includes[path]:
             if not sources.declared.get(header) or pathlib.PurePath(header).stem == own:
                 continue
-            if not used & sources.declared[header] and not members & sources.within[header]:
+            names = sources.declared[header] | further_names(sources.code[header])
+            if not used & names and not members & sources.within[header]:
                 yield f"{path}: includes {header}, but uses none of its names"
 
 

@@ -41,6 +41,7 @@ void ApplyMicroBatch(Configuration& configuration) {
   configuration.Reset("data.micro_batch");
   configuration.Decide("data.batch", std::to_string(samples), place);
   configuration.Decide("train.accumulate", std::to_string(batch / samples), place);
+  configuration.Decide("train.accumulate_by", "samples", place);
 }
 
 }  // namespace gradloom

@@ -6,8 +6,8 @@
 namespace gradloom {
 
 // Sets data.batch to the number of samples that all copies of the model process at once, and train.accumulate to the number of such batches
-// in the global batch; data.micro_batch is reset. Throws Error(kConfig) if the global batch is not given or is not a multiple of that
-// number.
+// in the global batch, whose samples have the same weight (train.accumulate_by); data.micro_batch is reset. Throws Error(kConfig) if the
+// global batch is not given or is not a multiple of that number.
 void ApplyMicroBatch(Configuration& configuration);
 
 }  // namespace gradloom

@@ -56,6 +56,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
   CheckOwnAlgorithm(configuration, recipe);
   recipe.optimizer = OptimizerOf(configuration);
   recipe.accumulate = configuration.Integer("train.accumulate");
+  recipe.accumulate_samples = configuration.Text("train.accumulate_by") == "samples";
   recipe.precision = PrecisionOf(configuration.Text("train.precision"));
   Reading(configuration, "train.loss_scale",
           [&] { recipe.loss_scale = LossScaleOf(configuration.Text("train.loss_scale"), recipe.precision); });

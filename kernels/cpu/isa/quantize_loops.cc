@@ -1,4 +1,5 @@
 // Small integers q that represent (q - zero) * scale.
+#include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
 namespace gradloom::GRADLOOM_ISA {

@@ -90,21 +90,12 @@ def train(case: Case, module: nn.Module, batches: list[Batch], dtype: torch.dtyp
         torch.set_default_dtype(default)
 
 
-def batch_weights(case: Case) -> list[float]:
-    """The factors of the batches' losses in their updates. An update of several batches is that of one batch with all of their samples, so
-    each sample of it has the same weight; losses that are sums are added."""
-    n, sizes = case.grad_accumulation, case.sizes
-    if n == 1 or all(term.get("reduction") == "sum" for term in case.losses):
-        return [1.0] * len(sizes)
-    return [size / sum(sizes[k - k % n:k - k % n + n]) for k, size in enumerate(sizes)]
-
-
 def _train(case: Case, module: nn.Module, batches: list[Batch]) -> Run:
     named = {n: p for n, p in module.named_parameters() if p.requires_grad}
     optimizer = optimizers.build(case.optimizer, list(named.values()))
     base = [g["lr"] for g in optimizer.param_groups]
     variances = _OnnxVariances(module)
-    values, grads, n, weights = [], {}, case.grad_accumulation, batch_weights(case)
+    values, grads, n = [], {}, case.grad_accumulation
     for k, batch in enumerate(batches):
         if k % n == 0:
             optimizer.zero_grad(set_to_none=False)
@@ -114,7 +105,7 @@ def _train(case: Case, module: nn.Module, batches: list[Batch]) -> Run:
         values.append(loss.item())
         if k == 0:
             grads = {name: g.numpy() for name, g in zip(named, torch.autograd.grad(loss, list(named.values()), retain_graph=True))}
-        (loss * weights[k]).backward()
+        (loss / n).backward()
         if (k + 1) % n == 0:
             if case.clip_grad_norm is not None:
                 nn.utils.clip_grad_norm_(named.values(), case.clip_grad_norm)

@@ -115,7 +115,7 @@ def _batches():
                notes="the file declares batches of 8; the second is larger")
     yield case("batches_legacy_fixed", optimizer("adam"), batch_sizes=[8, 8, 3], dynamic_batch=False, exporter="legacy", opset=17)
     yield case("batches_accumulate_uneven", optimizer("sgd"), batch_sizes=[8, 8, 8, 5, 8, 3], grad_accumulation=2,
-               notes="each sample of an update counts alike, whatever the size of its batch")
+               notes="each batch's gradient counts alike, whatever its size")
     weighted = lambda b: {"x": pixels(b, 6), "y": torch.where(torch.rand(b) < 0.3, torch.full((b,), -100), classes(4, b))}
     ignoring = case("batches_uneven_ignore_index", optimizer("sgd"), batch=weighted, batch_sizes=[8, 8, 5, 8, 3])
     ignoring.losses = [term("cross_entropy", class_weight=[1.0, 0.5, 2.0, 1.5])]
