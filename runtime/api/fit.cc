@@ -38,10 +38,10 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int
       throw Error(ErrorCode::kConfig, "metric " + Escaped(spec.name) + " needs an output and a target", "",
                   "write " + Escaped(spec.name) + "(OUTPUT, TARGET)");
     }
-    spec.ReadLikeLoss(plan.losses);
     options.metrics.push_back(std::move(spec));
   }
   DisambiguateNames(options.metrics);
+  for (MetricSpec& spec : options.metrics) spec.ReadLikeLoss(plan.losses);
   if (given.watch != nullptr) options.watch = Watch::Parse(given.watch);
   if (given.plateau_factor != 0) options.plateau = PlateauOf(given, options.watch.larger);
   options.skip_non_finite = given.skip_non_finite != 0;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/base/attributes.h"
 #include "runtime/base/call_text.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
@@ -206,6 +207,15 @@ T OptionOf(const std::string& key, const std::string& text, const std::string& w
   throw Error(ErrorCode::kConfig, "option " + key + " of a metric must be " + wanted + ", got '" + Escaped(text) + "'");
 }
 
+// The options that are set, as a part of a label: "/class_axis=-1/threshold=0.5".
+std::string OptionsText(const MetricSpec& spec) {
+  std::string text;
+  if (spec.class_axis) text += "/class_axis=" + std::to_string(*spec.class_axis);
+  if (spec.ignore_index) text += "/ignore_index=" + std::to_string(*spec.ignore_index);
+  if (spec.threshold) text += "/threshold=" + Attributes::ToString(*spec.threshold);
+  return text;
+}
+
 }  // namespace
 
 std::string MetricNameOf(const std::string& word) { return word == "acc" ? "accuracy" : word; }
@@ -273,19 +283,26 @@ std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
 }
 
 void DisambiguateNames(std::vector<MetricSpec>& specs) {
+  const auto is_same_pair = [](const MetricSpec& a, const MetricSpec& b) {
+    return a.name == b.name && a.output == b.output && a.target == b.target;
+  };
   std::vector<MetricSpec> kept;
   for (MetricSpec& spec : specs) {
-    const auto is_same = [&](const MetricSpec& other) {
-      return other.name == spec.name && other.output == spec.output && other.target == spec.target;
-    };
+    const auto is_same = [&](const MetricSpec& other) { return is_same_pair(other, spec) && OptionsText(other) == OptionsText(spec); };
     if (std::none_of(kept.begin(), kept.end(), is_same)) kept.push_back(std::move(spec));
   }
-  const auto count = [&](const auto& is_alike) { return std::count_if(kept.begin(), kept.end(), is_alike); };
   for (MetricSpec& spec : kept) {
-    if (count([&](const MetricSpec& other) { return other.name == spec.name; }) == 1) continue;
-    spec.label = spec.name + "/" + spec.output;
-    if (count([&](const MetricSpec& other) { return other.name == spec.name && other.output == spec.output; }) > 1)
-      spec.label += "/" + spec.target;
+    bool several = false, several_targets = false, several_options = false;
+    for (const MetricSpec& other : kept) {
+      if (&other == &spec || other.name != spec.name) continue;
+      several = several || !is_same_pair(other, spec);
+      several_targets = several_targets || (other.output == spec.output && other.target != spec.target);
+      several_options = several_options || is_same_pair(other, spec);
+    }
+    spec.label = spec.name;
+    if (several) spec.label += "/" + spec.output;
+    if (several_targets) spec.label += "/" + spec.target;
+    if (several_options) spec.label += OptionsText(spec);
   }
   specs = std::move(kept);
 }

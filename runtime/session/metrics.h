@@ -71,7 +71,8 @@ class Metric {
 };
 
 // Labels metrics with the same name, as for a model with several outputs: "rmse/a" and "rmse/b" by their outputs, "rmse/a/t" also by their
-// targets if the output is the same. Of several with the same output and target, the first stays. Outputs and targets must be set.
+// targets if the output is the same, and "f1/threshold=0.3" by their options if both are the same. Of equal ones, the first stays. Outputs
+// and targets must be set, options as they were given (before ReadLikeLoss).
 void DisambiguateNames(std::vector<MetricSpec>& specs);
 
 // The names that Make accepts; top5 stands for any number.

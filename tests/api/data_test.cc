@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -199,14 +200,19 @@ gradloom::Model ModelOfText(const std::string& name, const std::string& graph) {
 }
 
 // The only evaluation of the session as it is: the learning rate is 0.
-double AccuracyOf(const gradloom::Plan& plan, const gradloom::Dataset& data, const std::string& metric) {
-  gradloom::Trainer trainer(plan, {.train = data, .eval = data, .batch = 8, .metrics = {metric}});
-  double accuracy = -1;
+std::map<std::string, double> Evaluated(const gradloom::Plan& plan, const gradloom::Dataset& data,
+                                        const std::vector<std::string>& metrics) {
+  gradloom::Trainer trainer(plan, {.train = data, .eval = data, .batch = 8, .metrics = metrics});
+  std::map<std::string, double> values;
   trainer.Fit({.on_evaluation = [&](const gradloom::Evaluation& e) {
-    accuracy = e.values.at("accuracy");
+    values = e.values;
     return true;
   }});
-  return accuracy;
+  return values;
+}
+
+double AccuracyOf(const gradloom::Plan& plan, const gradloom::Dataset& data, const std::string& metric) {
+  return Evaluated(plan, data, {metric}).at("accuracy");
 }
 
 // The loss tells what the output is: a probability above 0.5 means yes.
@@ -236,6 +242,19 @@ TEST(Trainer, MetricsLeaveOutTheIgnoredClass) {
 
 gradloom::Plan CompiledWith(const gradloom::Model& model, const std::string& loss) {
   return gradloom::Compile(model, {.loss = gradloom::Loss(loss), .optimizer = gradloom::Sgd{.lr = 0}, .batch = 4});
+}
+
+TEST(Trainer, MetricsThatDifferInOptions) {
+  const auto model = ModelOfText("options", "g (float[N, 1] x) => (float[N, 1] s) <float[1, 1] w = {1}> { s = MatMul (x, w) }");
+  const std::vector<float> x = {0.1F, 0.4F, 0.6F, 0.9F}, y = {0, 1, 1, 1};
+  const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {4, 1})}, {"y", TensorView(y.data(), {4, 1})}});
+  const std::map<std::string, double> values = Evaluated(
+      CompiledWith(model, "mse(s, y)"), data,
+      {"recall(s, y)", "recall(s, y, threshold=0.5)", "recall(s, y, threshold=0.8)", "recall(s, y, threshold=0.50)", "mae(s, y)"});
+  EXPECT_EQ(values.size(), 5U);  // with the loss and mae
+  EXPECT_EQ(values.at("recall"), 1);
+  EXPECT_NEAR(values.at("recall/threshold=0.5"), 2.0 / 3, 1e-9);
+  EXPECT_NEAR(values.at("recall/threshold=0.8"), 1.0 / 3, 1e-9);
 }
 
 // Classes that a table has by name, for the loss of the plan and for one that the model computes.
