@@ -27,10 +27,10 @@ void ConfusionMatrix::Add(const TensorView& output, const TensorView& target) {
   const auto count = [this](int64_t is, int64_t said) { ++counts_[static_cast<size_t>(is)][static_cast<size_t>(said)]; };
   if (IsFloating(target.dtype)) {
     internal::CheckSameElements(spec_, output, target);
-    if (internal::ColumnsOf(output) != 1) {
+    if (const int64_t columns = internal::Columns(spec_, output).count(); columns != 1) {
       throw Error(ErrorCode::kConfig,
-                  Escaped(spec_.name) + " needs a class for each row, but the target '" + Escaped(spec_.target) + "' has " +
-                      std::to_string(internal::ColumnsOf(output)) + " numbers",
+                  Escaped(spec_.name) + " needs one class for each row or position, but the target '" + Escaped(spec_.target) + "' has " +
+                      std::to_string(columns) + " columns of yes or no",
                   "", "--metric precision and --metric recall show each of several binary columns");
     }
     Resize(2);
@@ -67,8 +67,10 @@ std::vector<ClassResult> ConfusionMatrix::ByClass() const {
 std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const TensorView& output) {
   const auto made_for = [](const Shape& shape) { return PredictedClasses{Tensor(DType::kInt64, shape), Tensor(DType::kFloat32, shape)}; };
   const Shape& shape = output.shape;
+  MetricSpec spec{.name = "classes", .output = loss.output, .target = loss.target};
+  spec.ReadLikeLoss({&loss, 1});
   if (loss.type == "bce" || loss.type == "bce_with_logits") {
-    if (shape.rank() == 0 || internal::ColumnsOf(output) != 1) return std::nullopt;
+    if (shape.rank() == 0 || internal::Columns(spec, output).count() != 1) return std::nullopt;
     const bool is_probability = loss.type == "bce";
     PredictedClasses made = made_for(shape);
     for (int64_t i = 0; i < output.elements(); ++i) {
@@ -86,8 +88,6 @@ std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const Tenso
     if (i != axis) positions.push_back(shape[i]);
   }
   PredictedClasses made = made_for(positions);
-  MetricSpec spec{.name = "classes", .output = loss.output, .target = loss.target};
-  spec.ReadLikeLoss({&loss, 1});
   const TensorView classes = made.classes.view();
   const internal::ClassScores scores(spec, output, classes);
   for (int64_t position = 0; position < scores.positions(); ++position) {

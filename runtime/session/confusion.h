@@ -18,7 +18,7 @@ struct ClassResult {
   double precision = 0, recall = 0, f1 = 0;  // as the metrics; NaN for a class that is neither a target nor predicted
 };
 
-// Counts pairs of the target's class and the predicted one. A floating-point target, of a binary cross entropy, has the classes 0 and 1.
+// Counts pairs of the target's class and the predicted one. The target of a binary cross entropy has the classes 0 and 1.
 class ConfusionMatrix {
  public:
   // `spec`: how the output and the target are read; its name is only used in messages.
@@ -47,8 +47,8 @@ struct PredictedClasses {
   Tensor probabilities;  // float32, in the same shape
 };
 
-// For an output that a loss compares with classes: scores along an axis, or one binary score per row (the classes are then 0 and 1).
-// nullopt if the loss does not compare this output with classes.
+// For an output that a loss compares with classes: scores along an axis, or one binary score per row or
+// position (the classes are then 0 and 1). nullopt if the loss does not compare this output with classes.
 std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const TensorView& output);
 
 }  // namespace gradloom

@@ -14,16 +14,23 @@
 
 namespace gradloom {
 namespace internal {
+namespace {
+
+// This axis of the output, counted from the start.
+int64_t AxisOf(const MetricSpec& spec, int64_t stated, const TensorView& output) {
+  const int rank = output.shape.rank();
+  const int64_t axis = stated < 0 ? stated + rank : stated;
+  if (axis >= 0 && axis < rank) return axis;
+  throw Error(ErrorCode::kConfig, Escaped(spec.name) + " needs classes or columns along axis " + std::to_string(stated) +
+                                      ", but the output is " + output.shape.ToString());
+}
+
+}  // namespace
 
 ClassScores::ClassScores(const MetricSpec& spec, const TensorView& output, const TensorView& target)
     : spec_(spec), output_(output), target_(target) {
-  const int rank = output.shape.rank();
-  const int64_t stated = spec.class_axis.value_or(1), axis = spec.class_axis ? (stated < 0 ? stated + rank : stated) : ClassAxis();
-  if (axis < 0 || axis >= rank) {
-    throw Error(ErrorCode::kConfig, Escaped(spec.name) + " needs class scores along axis " + std::to_string(stated) +
-                                        ", but the output is " + output.shape.ToString());
-  }
-  for (int i = 0; i < rank; ++i) (i < axis ? outer_ : i == axis ? classes_ : inner_) *= output.shape[i];
+  const int64_t axis = AxisOf(spec, spec.class_axis ? *spec.class_axis : ClassAxis(), output);
+  for (int i = 0; i < output.shape.rank(); ++i) (i < axis ? outer_ : i == axis ? classes_ : inner_) *= output.shape[i];
   if (target.elements() != positions()) {
     throw Error(ErrorCode::kConfig,
                 Escaped(spec.name) + " of " + output.shape.ToString() + " with the classes along axis " + std::to_string(axis) +
@@ -83,10 +90,11 @@ void CheckSameElements(const MetricSpec& spec, const TensorView& output, const T
                                       " and " + target.shape.ToString());
 }
 
-int64_t ColumnsOf(const TensorView& output) {
-  int64_t columns = 1;
-  for (int axis = 1; axis < output.shape.rank(); ++axis) columns *= output.shape[axis];
-  return columns;
+Columns::Columns(const MetricSpec& spec, const TensorView& output) {
+  if (output.shape.rank() < 2) return;
+  const int64_t axis = AxisOf(spec, spec.class_axis.value_or(1), output);
+  count_ = output.shape[static_cast<int>(axis)];
+  for (int64_t i = axis + 1; i < output.shape.rank(); ++i) inner_ *= output.shape[static_cast<int>(i)];
 }
 
 }  // namespace internal
@@ -255,11 +263,12 @@ void MetricSpec::ReadLikeLoss(std::span<const LossInfo> losses) {
 
 void MetricSpec::CheckShapes(const TensorView& output, const TensorView& target) const {
   const bool compares_numbers = name == "mse" || name == "rmse" || name == "mae";
-  if (compares_numbers || IsFloating(target.dtype)) {
-    CheckSameElements(*this, output, target);
-  } else {
+  if (!compares_numbers && !IsFloating(target.dtype)) {
     const ClassScores scores(*this, output, target);
+    return;
   }
+  CheckSameElements(*this, output, target);
+  if (!compares_numbers) const internal::Columns columns(*this, output);
 }
 
 std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {

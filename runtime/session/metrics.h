@@ -19,7 +19,7 @@ namespace gradloom {
 struct MetricSpec {
   std::string name;
   std::string output, target;           // empty: the only one, or that of the first loss
-  std::optional<int64_t> class_axis;    // for outputs whose targets are classes, -1: the last; none: as the shapes say
+  std::optional<int64_t> class_axis;    // of the classes, or of the columns of yes or no; -1: the last; none: as the shapes say, or else 1
   std::optional<int64_t> ignore_index;  // targets of this class are ignored; none: kIgnoredClass
   std::optional<double> threshold;      // scores above it mean yes: 0 for logits, 0.5 for probabilities; none: 0
   bool probabilities = false;           // for classes: the output has probabilities, not scores that need a softmax
@@ -41,7 +41,8 @@ struct MetricSpec {
 
 // An integer target holds the class of each sample (or of each position in it). The output then has scores along the class axis, whose
 // softmax is the probability (for logits and log-probabilities alike). A floating-point target has 0 or 1 (above 0.5 is yes) for each
-// element of the output, or the number to predict.
+// element of the output, or the number to predict. Columns of yes or no are along axis 1, or the class axis, and have all positions of
+// the other axes.
 class Metric {
  public:
   virtual ~Metric() = default;

@@ -38,8 +38,19 @@ class ClassScores {
 // Throws Error(kConfig) if output and target have different numbers of elements.
 void CheckSameElements(const MetricSpec& spec, const TensorView& output, const TensorView& target);
 
-// The number of elements per sample: the yes-or-no columns.
-int64_t ColumnsOf(const TensorView& output);
+// The columns of yes or no of an output, along one axis; an output with at most one axis is a single column.
+class Columns {
+ public:
+  // Throws Error(kConfig) if the output does not have the metric's class axis.
+  Columns(const MetricSpec& spec, const TensorView& output);
+
+  int64_t count() const { return count_; }
+  // The column of an element of the output.
+  int64_t Of(int64_t element) const { return element / inner_ % count_; }
+
+ private:
+  int64_t count_ = 1, inner_ = 1;
+};
 
 std::unique_ptr<Metric> MakeAuroc(const MetricSpec& spec);
 std::unique_ptr<Metric> MakeF1(const MetricSpec& spec);

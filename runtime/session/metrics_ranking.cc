@@ -24,7 +24,7 @@ double MeanOfNumbers(const std::vector<double>& values) {
   return count == 0 ? kNothing : sum / static_cast<double>(count);
 }
 
-// Counts in columns: one for each class, or one for each binary label of a sample. A Column implements
+// Counts in columns: one for each class, or one for each binary label. A Column implements
 // AddBinary(score, is, spec): adds one prediction of a binary label;
 // AddClass(scores, position, right, columns), static: adds the scores of all classes at a position.
 template <typename Column>
@@ -47,10 +47,10 @@ class ByColumn : public Metric {
  private:
   void AddBinary(const TensorView& output, const TensorView& target) {
     CheckSameElements(spec_, output, target);
-    const int64_t columns = ColumnsOf(output);
-    Resize(columns);
+    const Columns columns(spec_, output);
+    Resize(columns.count());
     for (int64_t i = 0; i < output.elements(); ++i) {
-      columns_[static_cast<size_t>(i % columns)].AddBinary(ElementAsDouble(output, i), ElementAsDouble(target, i) > 0.5, spec_);
+      columns_[static_cast<size_t>(columns.Of(i))].AddBinary(ElementAsDouble(output, i), ElementAsDouble(target, i) > 0.5, spec_);
     }
   }
 

@@ -195,6 +195,27 @@ class ClassesTest(unittest.TestCase):
         overlap = [((wanted == c) & (masks == c)).sum() / (((wanted == c) | (masks == c)) & counted).sum() for c in range(4)]
         self.assertAlmostEqual(told["iou"], np.mean(overlap))
 
+    def test_masks_of_one_score(self):
+        """Yes or no per pixel: one column with all pixels."""
+        linear_model("mask.onnx", 3, 1, self.rng, per_position=True)
+        images = self.rng.standard_normal((10, 3, 4, 5)).astype("float32")
+        masks = self.rng.random((10, 1, 4, 5)) < 0.4
+        np.savez("mask.npz", x=images, mask=masks.astype("float32"))
+        metrics = ["--metric", "iou", "--metric", "iou(scores, mask, threshold=0.5)"]
+        self.run_command(["train", "mask.onnx", "--data", "mask.npz", "--loss", "bce_with_logits(scores, mask)", "--epochs", "1", "--eval-split", "20%",
+                          *metrics, "--best", "eval/iou/threshold=0.5:max", "--name", "mask"])
+        session = onnxruntime.InferenceSession("runs/mask/export/model.onnx", providers=["CPUExecutionProvider"])
+        scores = session.run(None, {"x": images})[0]
+        self.run_command(["predict", "runs/mask", "--data", "mask.npz", "--classes", "-o", "said.npz"])
+        with np.load("said.npz") as arrays:
+            np.testing.assert_array_equal(arrays["mask"], scores > 0)
+        told = self.json(["eval", "runs/mask", "--data", "mask.npz", "--confusion", "--json"])
+        self.assertEqual([name for name in told if name.startswith("iou")], ["iou", "iou/threshold=0.5"])
+        for name, threshold in (("iou", 0), ("iou/threshold=0.5", 0.5)):
+            said = scores > threshold
+            self.assertAlmostEqual(told[name], (said & masks).sum() / (said | masks).sum())
+        self.check_confusion(told["confusion"], ["0", "1"], masks.astype(int).ravel(), (scores > 0).astype(int).ravel())
+
     def test_what_has_no_classes(self):
         linear_model("numbers.onnx", 4, 1, self.rng)
         self.run_command(["train", "numbers.onnx", "--data", "random:16", "--loss", "mse(scores, y)", "--epochs", "1", "--name", "numbers"])

@@ -144,22 +144,26 @@ class MetricsTest(unittest.TestCase):
         self.check(self.values(output, target, self.CLASS_METRICS, 4), self.wanted_of_classes(output[kept], target[kept]))
 
     def test_yes_or_no(self):
-        for columns in (1, 6):
+        for shape, axis in (((41, 1), 1), ((41, 6), 1), ((9, 1, 4, 3), 1), ((9, 6, 4, 3), 1), ((9, 4, 3, 6), -1)):
             for threshold in (0, 0.5):
-                output = self.rng.standard_normal((41, columns)).astype("float32").round(1)
-                yes = self.rng.random((41, columns)) < 0.3
-                yes[:, 0] |= np.arange(41) == 0
+                output = self.rng.standard_normal(shape).astype("float32").round(1)
+                yes = self.rng.random(shape) < 0.3
+                columns = shape[axis]
+                # A column has all positions along the other axes.
+                scores, answers = np.moveaxis(output, axis, -1).reshape(-1, columns), np.moveaxis(yes, axis, 0)
+                answers[0].flat[0] = True
                 if columns > 1:
-                    yes[:, 1] = False  # no area
-                said = output > threshold
-                areas = [auroc(output[:, c].astype(np.float64), yes[:, c]) for c in range(columns)]
-                wanted = {"accuracy": float((said == yes).mean()), "auroc": mean(areas), "f1": mean([f1(said[:, c], yes[:, c]) for c in range(columns)])}
+                    answers[1] = False  # no area
+                answers, said = np.moveaxis(yes, axis, -1).reshape(-1, columns), scores > threshold
+                areas = [auroc(scores[:, c].astype(np.float64), answers[:, c]) for c in range(columns)]
+                wanted = {"accuracy": float((said == answers).mean()), "auroc": mean(areas),
+                          "f1": mean([f1(said[:, c], answers[:, c]) for c in range(columns)])}
                 wanted.update(by_column("auroc", areas))
-                wanted.update(by_column("iou", [iou(said[:, c], yes[:, c]) for c in range(columns)]))
-                wanted.update(by_column("precision", [share(yes[:, c], said[:, c]) for c in range(columns)]))
-                wanted.update(by_column("recall", [share(said[:, c], yes[:, c]) for c in range(columns)]))
+                wanted.update(by_column("iou", [iou(said[:, c], answers[:, c]) for c in range(columns)]))
+                wanted.update(by_column("precision", [share(answers[:, c], said[:, c]) for c in range(columns)]))
+                wanted.update(by_column("recall", [share(said[:, c], answers[:, c]) for c in range(columns)]))
                 metrics = ("accuracy", "auroc", "f1", "iou", "precision", "recall")
-                ours = self.values(output, yes.astype("float32"), metrics, 8, threshold=threshold)
+                ours = self.values(output, yes.astype("float32"), metrics, 8, axis=axis, threshold=threshold)
                 self.check(ours, wanted)
 
     def test_errors(self):
