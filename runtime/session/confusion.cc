@@ -25,7 +25,7 @@ void ConfusionMatrix::Resize(int64_t classes) {
 
 void ConfusionMatrix::Add(const TensorView& output, const TensorView& target) {
   const auto count = [this](int64_t is, int64_t said) { ++counts_[static_cast<size_t>(is)][static_cast<size_t>(said)]; };
-  if (IsFloating(target.dtype)) {
+  if (!spec_.ComparesClasses(target)) {
     internal::CheckSameElements(spec_, output, target);
     if (const int64_t columns = internal::Columns(spec_, output).count(); columns != 1) {
       throw Error(ErrorCode::kConfig,
@@ -82,7 +82,7 @@ std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const Tenso
     return made;
   }
   const int64_t axis = loss.class_axis < 0 ? loss.class_axis + shape.rank() : loss.class_axis;
-  if (!loss.classes || axis < 0 || axis >= shape.rank()) return std::nullopt;
+  if ((!loss.classes && !TargetHasProbabilities(loss)) || axis < 0 || axis >= shape.rank()) return std::nullopt;
   Shape positions;
   for (int i = 0; i < shape.rank(); ++i) {
     if (i != axis) positions.push_back(shape[i]);

@@ -47,7 +47,7 @@ struct PredictedClasses {
   Tensor probabilities;  // float32, in the same shape
 };
 
-// For an output that a loss compares with classes: scores along an axis, or one binary score per row or
+// For an output that a loss compares with classes or with their probabilities: scores along an axis, or one binary score per row or
 // position (the classes are then 0 and 1). nullopt if the loss does not compare this output with classes.
 std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const TensorView& output);
 

@@ -28,10 +28,12 @@ int64_t AxisOf(const MetricSpec& spec, int64_t stated, const TensorView& output)
 }  // namespace
 
 ClassScores::ClassScores(const MetricSpec& spec, const TensorView& output, const TensorView& target)
-    : spec_(spec), output_(output), target_(target) {
+    : spec_(spec), output_(output), target_(target), target_has_probabilities_(spec.target_probabilities && IsFloating(target.dtype)) {
   const int64_t axis = AxisOf(spec, spec.class_axis ? *spec.class_axis : ClassAxis(), output);
   for (int i = 0; i < output.shape.rank(); ++i) (i < axis ? outer_ : i == axis ? classes_ : inner_) *= output.shape[i];
-  if (target.elements() != positions()) {
+  if (target_has_probabilities_) {
+    CheckSameElements(spec, output, target);
+  } else if (target.elements() != positions()) {
     throw Error(ErrorCode::kConfig,
                 Escaped(spec.name) + " of " + output.shape.ToString() + " with the classes along axis " + std::to_string(axis) +
                     " needs one class for each of " + std::to_string(positions()) + " positions, but the target is " +
@@ -57,7 +59,14 @@ int64_t ClassScores::ClassAxis() const {
 }
 
 int64_t ClassScores::Class(int64_t position) const {
-  const int64_t c = ElementAsInt(target_, position);
+  int64_t c = 0;
+  if (target_has_probabilities_) {
+    for (int64_t other = 1; other < classes_; ++other) {
+      c = ElementAsDouble(target_, Element(position, other)) > ElementAsDouble(target_, Element(position, c)) ? other : c;
+    }
+  } else {
+    c = ElementAsInt(target_, position);
+  }
   if (c == spec_.ignore_index.value_or(kIgnoredClass)) return -1;
   if (c < 0 || c >= classes_) {
     throw Error(ErrorCode::kData, "the class " + std::to_string(c) + " of element " + std::to_string(position) +
@@ -67,7 +76,7 @@ int64_t ClassScores::Class(int64_t position) const {
 }
 
 double ClassScores::Score(int64_t position, int64_t c) const {
-  const double value = ElementAsDouble(output_, (position / inner_ * classes_ + c) * inner_ + position % inner_);
+  const double value = ElementAsDouble(output_, Element(position, c));
   return spec_.probabilities ? std::log(value) : value;
 }
 
@@ -133,7 +142,7 @@ class TopK : public MeanMetric {
   TopK(const MetricSpec& spec, int64_t k) : MeanMetric(spec), k_(k) {}
 
   void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) return AddBinary(output, target);
+    if (!spec_.ComparesClasses(target)) return AddBinary(output, target);
     const ClassScores scores(spec_, output, target);
     for (int64_t position = 0; position < scores.positions(); ++position) {
       const int64_t right = scores.Class(position);
@@ -166,7 +175,8 @@ class Perplexity : public MeanMetric {
   using MeanMetric::MeanMetric;
 
   void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) throw Error(ErrorCode::kConfig, "perplexity needs classes as targets", "", "use rmse or mae for numbers");
+    if (!spec_.ComparesClasses(target))
+      throw Error(ErrorCode::kConfig, "perplexity needs classes as targets", "", "use rmse or mae for numbers");
     const ClassScores scores(spec_, output, target);
     for (int64_t position = 0; position < scores.positions(); ++position) {
       const int64_t right = scores.Class(position);
@@ -248,6 +258,10 @@ MetricSpec MetricSpec::Parse(const std::string& text) {
   return spec;
 }
 
+bool TargetHasProbabilities(const LossInfo& loss) {
+  return !loss.classes && (loss.type == "cross_entropy" || loss.type == "cross_entropy_of_probabilities");
+}
+
 void MetricSpec::ReadLikeLoss(std::span<const LossInfo> losses) {
   const LossInfo* about = nullptr;
   for (const LossInfo& loss : losses) {
@@ -255,15 +269,19 @@ void MetricSpec::ReadLikeLoss(std::span<const LossInfo> losses) {
     if (about == nullptr || (about->output != output && loss.output == output)) about = &loss;
   }
   if (about == nullptr) return;
-  if (about->classes && about->output == output && !class_axis) class_axis = about->class_axis;
-  if (about->classes && !ignore_index) ignore_index = about->ignore_index;
+  const bool same_output = about->output == output;
+  // A target with a probability for each class has the axes of every output that it is compared with.
+  target_probabilities = TargetHasProbabilities(*about) && !threshold;
+  if (!class_axis && (target_probabilities || (about->classes && same_output))) class_axis = about->class_axis;
+  if (!ignore_index && about->classes) ignore_index = about->ignore_index;
+  if (!same_output) return;
   if (!threshold && about->type == "bce") threshold = 0.5;
   probabilities = about->type == "cross_entropy_of_probabilities";
 }
 
 void MetricSpec::CheckShapes(const TensorView& output, const TensorView& target) const {
   const bool compares_numbers = name == "mse" || name == "rmse" || name == "mae";
-  if (!compares_numbers && !IsFloating(target.dtype)) {
+  if (!compares_numbers && ComparesClasses(target)) {
     const ClassScores scores(*this, output, target);
     return;
   }

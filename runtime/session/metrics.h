@@ -15,6 +15,9 @@
 
 namespace gradloom {
 
+// Whether the loss's target has a probability for each class along its class axis, as one-hot labels do, in the output's shape.
+bool TargetHasProbabilities(const LossInfo& loss);
+
 // A metric of an output and a target.
 struct MetricSpec {
   std::string name;
@@ -23,12 +26,16 @@ struct MetricSpec {
   std::optional<int64_t> ignore_index;  // targets of this class are ignored; none: kIgnoredClass
   std::optional<double> threshold;      // scores above it mean yes: 0 for logits, 0.5 for probabilities; none: 0
   bool probabilities = false;           // for classes: the output has probabilities, not scores that need a softmax
+  bool target_probabilities = false;    // a floating-point target has a probability for each class, of which the largest is right
   std::string label;                    // name of its values; empty: `name`
 
   const std::string& shown() const { return label.empty() ? name : label; }
 
-  // Sets what is not set yet, and whether the output has probabilities, as the loss of the same output and target has it, or else the first
-  // loss of the same target.
+  // Whether the target says which class is right, instead of yes or no, or a number, for each element.
+  bool ComparesClasses(const TensorView& target) const { return target_probabilities || !IsFloating(target.dtype); }
+
+  // Sets what is not set yet, and what has probabilities, as the loss of the same output and target has it. Without such a loss, the first
+  // one of the same target says only what the target has. A threshold that is already set means yes or no for each element.
   void ReadLikeLoss(std::span<const LossInfo> losses);
 
   // Throws Error(kConfig) if a metric of such an output and target could not be computed. The elements are not read.
@@ -40,9 +47,9 @@ struct MetricSpec {
 };
 
 // An integer target holds the class of each sample (or of each position in it). The output then has scores along the class axis, whose
-// softmax is the probability (for logits and log-probabilities alike). A floating-point target has 0 or 1 (above 0.5 is yes) for each
-// element of the output, or the number to predict. Columns of yes or no are along axis 1, or the class axis, and have all positions of
-// the other axes.
+// softmax is the probability (for logits and log-probabilities alike). A floating-point target has a probability for each class, or 0 or 1
+// (above 0.5 is yes) for each element of the output, or the number to predict. Columns of yes or no are along axis 1, or the class axis,
+// and have all positions of the other axes.
 class Metric {
  public:
   virtual ~Metric() = default;

@@ -8,7 +8,7 @@
 
 namespace gradloom::internal {
 
-// An output with scores along one axis, and the correct classes.
+// An output with scores along one axis, and the correct classes: their numbers or, of a target with a probability for each, the largest.
 class ClassScores {
  public:
   // Throws Error(kConfig) if the shapes do not fit.
@@ -28,11 +28,13 @@ class ClassScores {
  private:
   // The first axis without which the output has the target's shape, except for trailing ones; 1 if there is none.
   int64_t ClassAxis() const;
+  int64_t Element(int64_t position, int64_t c) const { return (position / inner_ * classes_ + c) * inner_ + position % inner_; }
 
   const MetricSpec& spec_;
   const TensorView& output_;
   const TensorView& target_;
   int64_t outer_ = 1, classes_ = 1, inner_ = 1;
+  bool target_has_probabilities_ = false;  // the target has a probability for each class, not its number
 };
 
 // Throws Error(kConfig) if output and target have different numbers of elements.

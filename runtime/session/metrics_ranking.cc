@@ -33,7 +33,7 @@ class ByColumn : public Metric {
   explicit ByColumn(const MetricSpec& spec) : spec_(spec) {}
 
   void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) return AddBinary(output, target);
+    if (!spec_.ComparesClasses(target)) return AddBinary(output, target);
     const ClassScores scores(spec_, output, target);
     Resize(scores.classes());
     for (int64_t position = 0; position < scores.positions(); ++position) {

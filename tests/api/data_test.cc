@@ -244,6 +244,44 @@ gradloom::Plan CompiledWith(const gradloom::Model& model, const std::string& los
   return gradloom::Compile(model, {.loss = gradloom::Loss(loss), .optimizer = gradloom::Sgd{.lr = 0}, .batch = 4});
 }
 
+// How an output is read is known from its own loss only; of another output of the same target, scores below 0 and above 1 are no
+// probabilities.
+TEST(Trainer, MetricsReadAnotherOutputByItself) {
+  const auto classes = ModelOfText("two", R"(g (float[N, 2] x) => (float[N, 2] p, float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}>
+{ s = MatMul (x, w)  p = Softmax (s) })");
+  const std::vector<float> x = {-1, -2, -4, -3, 2, 1};
+  const std::vector<int64_t> label = {0, 1, 0};
+  const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {3, 2})}, {"y", TensorView(label.data(), {3})}});
+  const gradloom::Plan plan = CompiledWith(classes, "cross_entropy_of_probabilities(p, y)");
+  EXPECT_EQ(AccuracyOf(plan, data, "accuracy(s, y)"), 1);
+  const double perplexity = Evaluated(plan, data, {"perplexity(s, y)"}).at("perplexity");
+  EXPECT_NEAR(Evaluated(plan, data, {"perplexity(p, y)"}).at("perplexity"), perplexity, 1e-5);
+
+  const auto binary = ModelOfText("two_binary", R"(g (float[N, 1] x) => (float[N, 1] p, float[N, 1] s) <float[1, 1] w = {1}>
+{ s = MatMul (x, w)  p = Sigmoid (s) })");
+  const std::vector<float> numbers = {-0.2F, 0.2F, 0.3F}, yes = {0, 1, 1};
+  const gradloom::Dataset answers(gradloom::Feeds{{"x", TensorView(numbers.data(), {3, 1})}, {"y", TensorView(yes.data(), {3, 1})}});
+  EXPECT_EQ(AccuracyOf(CompiledWith(binary, "bce(p, y)"), answers, "accuracy(s, y)"), 1);
+}
+
+// The class of one-hot and soft labels is the one with the largest probability.
+TEST(Trainer, MetricsOfProbabilitiesPerClass) {
+  const auto model = ModelOfText("soft", R"(g (float[N, 3] x) => (float[N, 3] p, float[N, 3] s)
+<float[3, 3] w = {1, 0, 0, 0, 1, 0, 0, 0, 1}> { s = MatMul (x, w)  p = Softmax (s) })");
+  const std::vector<float> x = {3, 2, 1, -2, -1, -3, 1, 2, 3, 1, 2, 3};
+  const std::vector<float> y = {0.4F, 0.3F, 0.3F, 0, 1, 0, 0, 0, 1, 1, 0, 0};
+  const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {4, 3})}, {"y", TensorView(y.data(), {4, 3})}});
+  for (const std::string loss : {"cross_entropy(s, y, probabilities=true)", "cross_entropy_of_probabilities(p, y, probabilities=true)"}) {
+    const gradloom::Plan plan = CompiledWith(model, loss);
+    for (const std::string output : {"s", "p"}) {
+      EXPECT_EQ(AccuracyOf(plan, data, "accuracy(" + output + ", y)"), 0.75) << loss << " " << output;
+      EXPECT_EQ(Evaluated(plan, data, {"top3(" + output + ", y)"}).at("top3"), 1) << loss << " " << output;
+    }
+    // A threshold means yes or no for each element: here all are no, and 3 of the 12 labels are yes.
+    EXPECT_NEAR(AccuracyOf(plan, data, "accuracy(p, y, threshold=1)"), 9.0 / 12, 1e-9);
+  }
+}
+
 TEST(Trainer, MetricsThatDifferInOptions) {
   const auto model = ModelOfText("options", "g (float[N, 1] x) => (float[N, 1] s) <float[1, 1] w = {1}> { s = MatMul (x, w) }");
   const std::vector<float> x = {0.1F, 0.4F, 0.6F, 0.9F}, y = {0, 1, 1, 1};

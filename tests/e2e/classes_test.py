@@ -216,6 +216,21 @@ class ClassesTest(unittest.TestCase):
             self.assertAlmostEqual(told[name], (said & masks).sum() / (said | masks).sum())
         self.check_confusion(told["confusion"], ["0", "1"], masks.astype(int).ravel(), (scores > 0).astype(int).ravel())
 
+    def test_one_hot_labels(self):
+        linear_model("one_hot.onnx", 4, 3, self.rng)
+        x, target = self.rng.standard_normal((40, 4)).astype("float32"), self.rng.integers(0, 3, 40)
+        np.savez("one_hot.npz", x=x, label=np.eye(3, dtype="float32")[target])
+        self.run_command(["train", "one_hot.onnx", "--data", "one_hot.npz", "--loss", "cross_entropy(scores, label, probabilities=true)", "--epochs",
+                          "1", "--eval-split", "20%", "--metric", "accuracy", "--name", "one_hot"])
+        session = onnxruntime.InferenceSession("runs/one_hot/export/model.onnx", providers=["CPUExecutionProvider"])
+        said = session.run(None, {"x": x})[0].argmax(1)
+        self.run_command(["predict", "runs/one_hot", "--data", "one_hot.npz", "--classes", "-o", "said.npz"])
+        with np.load("said.npz") as arrays:
+            np.testing.assert_array_equal(arrays["label"], said)
+        told = self.json(["eval", "runs/one_hot", "--data", "one_hot.npz", "--confusion", "--json"])
+        self.assertAlmostEqual(told["accuracy"], (said == target).mean())
+        self.check_confusion(told["confusion"], ["0", "1", "2"], target, said)
+
     def test_what_has_no_classes(self):
         linear_model("numbers.onnx", 4, 1, self.rng)
         self.run_command(["train", "numbers.onnx", "--data", "random:16", "--loss", "mse(scores, y)", "--epochs", "1", "--name", "numbers"])

@@ -67,10 +67,10 @@ class MetricsTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def run_print(self, output, target, metrics, batch, axis=1, ignore="none", threshold=0):
+    def run_print(self, output, target, metrics, batch, axis=1, ignore="none", threshold=0, kind="plain"):
         path = os.path.join(self.folder.name, "a.npz")
         np.savez(path, output=output, target=target)
-        words = [PRINT_METRICS, path, str(batch), str(axis), str(ignore), str(threshold), *metrics]
+        words = [PRINT_METRICS, path, str(batch), str(axis), str(ignore), str(threshold), kind, *metrics]
         return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
 
     def values(self, *args, **kwargs):
@@ -143,6 +143,18 @@ class MetricsTest(unittest.TestCase):
         kept = target >= 0
         self.check(self.values(output, target, self.CLASS_METRICS, 4), self.wanted_of_classes(output[kept], target[kept]))
 
+    def test_probabilities_as_targets(self):
+        """Of one-hot and of soft labels, the class with the largest probability is the right one."""
+        for axis, shape in ((1, (30, 5)), (1, (11, 5, 3, 2)), (-1, (11, 3, 2, 5))):
+            output = self.rng.standard_normal(shape).astype("float32")
+            soft = softmax(self.rng.standard_normal(shape), axis).astype("float32")
+            target = soft.argmax(axis)
+            one_hot = np.moveaxis(np.eye(5, dtype="float32")[target], -1, axis)
+            flat = np.moveaxis(output, axis, -1).reshape(-1, 5)
+            for labels in (soft, one_hot):
+                self.check(self.values(output, labels, self.CLASS_METRICS, 4, axis=axis, kind="probabilities"),
+                           self.wanted_of_classes(flat, target.reshape(-1)))
+
     def test_yes_or_no(self):
         for shape, axis in (((41, 1), 1), ((41, 6), 1), ((9, 1, 4, 3), 1), ((9, 6, 4, 3), 1), ((9, 4, 3, 6), -1)):
             for threshold in (0, 0.5):
@@ -191,6 +203,7 @@ class MetricsTest(unittest.TestCase):
             (np.zeros((4,), "float32"), np.zeros((4,), "int64"), ["accuracy"], 4, "axis 1"),
             (np.zeros((4, 3), "float32"), np.zeros((4, 2), "float32"), ["mse"], 4, "[4,2]"),
             (np.zeros((4, 3), "float32"), np.zeros((4, 3), "float32"), ["top5"], 4, "classes"),
+            (np.zeros((4, 3), "float32"), np.zeros((4, 3), "float32"), ["perplexity"], 4, "classes"),
             (np.zeros((4, 3), "float32"), np.zeros(4, "int64"), ["acuracy"], 4, "did you mean 'accuracy'"),
             (np.zeros((4, 3), "float32"), np.zeros(4, "int64"), ["top0"], 4, "unknown metric 'top0'"),
         ]:

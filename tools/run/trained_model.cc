@@ -287,7 +287,7 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool co
 MetricSpec TrainedModel::ComparedClasses() const {
   for (const LossInfo& loss : losses_) {
     const bool binary = loss.type == "bce" || loss.type == "bce_with_logits";
-    if (loss.output.empty() || (!loss.classes && !binary)) continue;
+    if (loss.output.empty() || (!loss.classes && !TargetHasProbabilities(loss) && !binary)) continue;
     MetricSpec spec{.name = "confusion", .output = loss.output, .target = loss.target};
     spec.ReadLikeLoss({&loss, 1});
     return spec;
