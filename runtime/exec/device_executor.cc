@@ -288,7 +288,8 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   if (numerics_ != nullptr) numerics_->EndRun();
 }
 
-// The first run of an entry is not captured, because it loads code that its kernels need, which a capture does not permit.
+// The first run of an entry is not captured, because it loads code that its kernels need, and makes groups, which a capture does not
+// permit.
 void DeviceExecutor::Launch(DeviceEntry& entry, int slot, int64_t step) {
   const bool graphs = options_.graph && !timed_ && !issuer_.chaotic() && numerics_ == nullptr;
   if (!graphs || entry.decides || entry.runs == 0)
@@ -300,7 +301,10 @@ void DeviceExecutor::Launch(DeviceEntry& entry, int slot, int64_t step) {
 
 void DeviceExecutor::DropGraphs() {
   for (const auto& entry : prepared_) {
-    if (entry != nullptr) entry->graphs = {};
+    if (entry == nullptr) continue;
+    entry->graphs = {};
+    // The next run makes the groups again, which a capture does not permit either.
+    entry->runs = 0;
   }
 }
 

@@ -427,6 +427,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int*) {
+  if (AllocateForCommunicator() != cudaSuccess) return ncclUnhandledCudaError;
   const auto clique = std::make_shared<Clique>("", count);
   for (int rank = 0; rank < count; ++rank) {
     clique->Add(rank);
@@ -437,6 +438,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int*) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (config->blocking != 0 || TheGroup().depth == 0) return ncclInvalidUsage;  // nothing else is emulated
+  if (AllocateForCommunicator() != cudaSuccess) return ncclUnhandledCudaError;
   std::shared_ptr<Clique>& clique = TheGroup().initializing[{id.internal, sizeof id.internal}];
   if (clique == nullptr) clique = std::make_shared<Clique>(std::string(id.internal, sizeof id.internal), ranks);
   clique->Add(rank);

@@ -302,6 +302,14 @@ cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t cons
   return cudaSuccess;
 }
 
+cudaError_t AllocateForCommunicator() {
+  const auto lock = Locked();
+  if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
+  size_t free = 0, total = 0;
+  if (const cudaError_t error = cudaMemGetInfo(&free, &total); error != cudaSuccess) return error;
+  return static_cast<int64_t>(free) < TheWorld().options.communicator_bytes ? Fail(cudaErrorMemoryAllocation) : cudaSuccess;
+}
+
 void KeepByGraph(std::shared_ptr<void> object) {
   const auto lock = Locked();
   if (Capturing()) TheWorld().capture->graph.kept.push_back(std::move(object));
@@ -377,6 +385,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int other) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned) {
   const auto lock = Locked();
+  if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
   if (!TheWorld().options.peers || other == the_device) return Fail(cudaErrorPeerAccessUnsupported);
   return TheWorld().peers.emplace(the_device, other).second ? cudaSuccess : Fail(cudaErrorPeerAccessAlreadyEnabled);
 }

@@ -24,6 +24,7 @@ struct Options {
   int devices = 1;
   int older = 0;                            // this many of the devices, the last ones, have compute capability 8.0; the others have 9.0
   int64_t memory_bytes = int64_t{8} << 30;  // per device
+  int64_t communicator_bytes = 0;           // free on a device when a communicator is made there, which fails with less
   uint64_t seed = 1;                        // determines the order in which streams advance
   bool pinning_fails = false;
   bool peers = true;     // devices can read each other's memory once this is enabled
@@ -57,6 +58,9 @@ bool DeviceLost();
 // any more.
 cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run,
                             std::function<bool()> ended);
+
+// The current device's part of making a communicator, which allocates memory: not during a capture.
+cudaError_t AllocateForCommunicator();
 
 // During a capture, keeps `object` alive until the captured graph is destroyed and none of its launches is under way.
 void KeepByGraph(std::shared_ptr<void> object);
