@@ -60,6 +60,7 @@ class DeviceExecutor : public Executor {
   ~DeviceExecutor() override { DeviceExecutor::FinishPrefetch(); }
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) override;
+  bool Extend(std::shared_ptr<const Plan> plan) override;
   void FinishPrefetch() override;
   void DropPrefetch() override;
   TensorView FetchedFull(int entry, int fetch) override;
@@ -288,6 +289,21 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   if (numerics_ != nullptr) numerics_->EndRun();
 }
 
+bool DeviceExecutor::Extend(std::shared_ptr<const Plan> plan) {
+  // The size of the state arena is fixed.
+  if (!Extends(*plan, *plan_) || plan->state.size() != plan_->state.size() || !issuer_.Serves(*plan)) return false;
+  // A device may not have room for the old and the larger memory of steps at the same time. What is prepared has addresses in the old one.
+  if (memories_.Grows(*plan)) {
+    ReleaseMemory();
+  } else {
+    DropPrefetch();
+  }
+  memories_.Extend(*plan, *plan_);
+  plan_ = std::move(plan);
+  prepared_.resize(plan_->entries.size());
+  return true;
+}
+
 // The first run of an entry is not captured, because it loads code that its kernels need, and makes groups, which a capture does not
 // permit.
 void DeviceExecutor::Launch(DeviceEntry& entry, int slot, int64_t step) {
@@ -372,7 +388,7 @@ std::vector<DeviceMemory> DeviceExecutor::memory() const {
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     const RankMemory& rank = memories_.rank(r);
     memory.push_back({"cuda:" + std::to_string(rank.device->ordinal()),
-                      memories_.state()->bytes(r) + rank.constants.bytes() + rank.step.bytes(),
+                      memories_.state()->bytes(r) + rank.constants_bytes() + rank.step.bytes(),
                       rank.transient.bytes() + rank.inputs.bytes(), rank.device->free_bytes()});
   }
   return memory;

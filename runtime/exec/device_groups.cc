@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "runtime/comm/communicator.h"
@@ -39,19 +38,30 @@ std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
 }  // namespace
 
 DeviceGroups::DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort)
-    : plan_(plan), memories_(memories), communicator_(communicator), before_abort_(std::move(before_abort)) {
+    : memories_(memories), communicator_(communicator), before_abort_(std::move(before_abort)) {
+  for (const Group& group : plan.groups) ranks_.push_back(group.ranks);
+  if (communicator != nullptr) transfers_ = TransfersOf(plan);
   for (size_t rank = memories.first(); rank < memories.last(); ++rank)
     several_ = several_ || memories.rank(rank).device->ordinal() != memories.device().ordinal();
   if (communicator == nullptr) return;
   int id = 0;
-  for (const Group& group : plan.groups) {
-    groups_[{id, -1}] = Make(group.ranks, static_cast<size_t>(id));
+  for (const std::vector<int>& ranks : ranks_) {
+    groups_[{id, -1}] = Make(ranks, static_cast<size_t>(id));
     ++id;
   }
-  for (const auto& [from, to] : TransfersOf(plan)) {
+  for (const auto& [from, to] : transfers_) {
     const auto pair = static_cast<size_t>(id++);
-    if (memories.holds(static_cast<size_t>(from)) != memories.holds(static_cast<size_t>(to))) groups_[{from, to}] = Make({from, to}, pair);
+    if (Apart(from, to)) groups_[{from, to}] = Make({from, to}, pair);
   }
+}
+
+// The answer is the same in all processes, which have to make new groups together.
+bool DeviceGroups::Serve(const Plan& plan) const {
+  return plan.groups.size() == ranks_.size() && (communicator_ == nullptr || TransfersOf(plan) == transfers_);
+}
+
+bool DeviceGroups::Apart(int from, int to) const {
+  return memories_.holds(static_cast<size_t>(from)) != memories_.holds(static_cast<size_t>(to));
 }
 
 std::unique_ptr<DeviceGroup> DeviceGroups::Make(const std::vector<int>& ranks, size_t id) {
@@ -86,7 +96,7 @@ void DeviceGroups::Explain(const Error& error) const {
 
 DeviceGroup& DeviceGroups::Of(int group) {
   std::shared_ptr<DeviceGroup>& made = groups_[{group, -1}];
-  if (made == nullptr) made = Make(plan_.groups[static_cast<size_t>(group)].ranks, 0);
+  if (made == nullptr) made = Make(RanksOf(group), 0);
   return *made;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,6 +22,9 @@ class DeviceGroups {
   // that contain collectives of the groups, which end the running ones. Throws Error(kDevice, kPeer).
   DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort);
 
+  // Whether the groups and pairs of `plan`, which extends this plan, are those of this plan.
+  bool Serve(const Plan& plan) const;
+  const std::vector<int>& RanksOf(int group) const { return ranks_[static_cast<size_t>(group)]; }
   // The group, which must have a member in this process. Throws Error(kDevice) if making it fails.
   DeviceGroup& Of(int group);
   // The group of ranks `from` and `to`, one of which is in another process. A send is a broadcast from the first to the second.
@@ -63,10 +67,13 @@ class DeviceGroups {
   // Ends all groups at once, as a group waits for the end of the graph that contains its collectives, which does not come before the
   // collectives of the other groups have been aborted. Returns false if that took too long, which it may after a failure.
   bool AbortGroups() noexcept;
+  // Whether one of the two ranks is in this process and the other is not.
+  bool Apart(int from, int to) const;
   // Null if this process has no member. `id` counts groups, then pairs.
   std::unique_ptr<DeviceGroup> Make(const std::vector<int>& ranks, size_t id);
 
-  const Plan& plan_;
+  std::vector<std::vector<int>> ranks_;      // indexed as Plan::groups
+  std::set<std::pair<int, int>> transfers_;  // with other processes: sender and receiver
   DeviceMemories& memories_;
   Communicator* const communicator_;
   const std::function<void()> before_abort_;

@@ -9,8 +9,7 @@
 namespace gradloom {
 
 DeviceIssuer::DeviceIssuer(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort)
-    : plan_(plan),
-      memories_(memories),
+    : memories_(memories),
       origin_(memories.device()),
       forked_(memories.device(), false),
       begin_(memories.ranks()),
@@ -282,7 +281,7 @@ void DeviceIssuer::EnqueuePiece(Lane& lane) {
 bool DeviceIssuer::IssueCollective(Lane& lane) {
   const DeviceInstruction& mine = lane.front();
   std::vector<Lane*> members;
-  for (int member : plan_.groups[static_cast<size_t>(mine.group)].ranks) {
+  for (int member : groups_.RanksOf(mine.group)) {
     if (!memories_.holds(static_cast<size_t>(member))) continue;
     const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& other) {
       return other.rank == static_cast<size_t>(member) && !other.done() && other.front().group == mine.group &&

@@ -38,6 +38,8 @@ class DeviceIssuer {
   DeviceIssuer(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort);
 
   void* origin() const { return origin_.get(); }
+  // Whether entries of `plan`, which extends this plan, can be enqueued as well: as DeviceGroups::Serve.
+  bool Serves(const Plan& plan) const { return groups_.Serve(plan); }
   // Waits for the step that was enqueued, or launched as a graph. Throws like DeviceGroups::Await.
   void Await();
   // Waits for a stream that reads memory of the host: as DeviceGroups::AwaitCopies.
@@ -117,7 +119,6 @@ class DeviceIssuer {
   void End(Lane& lane);
   void* StreamOf(size_t rank, size_t stream);
 
-  const Plan& plan_;
   DeviceMemories& memories_;
   DeviceStream origin_;
   DeviceEvent forked_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -56,6 +57,16 @@ void CheckTarget(const Plan& plan, DevicePlatform& platform, int ordinal) {
                 "the plan was compiled for " + isa + ", but cuda:" + std::to_string(ordinal) + " (" + device.name + ") is " + mine, "",
                 "compile the model for this device: --target " + mine);
   }
+}
+
+// What a device keeps free besides the memory that a plan states: at most half a gigabyte for the libraries' handles, code that is loaded
+// when it first runs, and graphs; and for each group that a rank is in, the buffers of a communicator. Of a small device, an eighth.
+constexpr int64_t kLibraryBytes = int64_t{512} << 20, kGroupBytes = int64_t{128} << 20, kMostReserved = 8;
+
+int64_t GroupsOf(const Plan& plan, size_t rank) {
+  return std::count_if(plan.groups.begin(), plan.groups.end(), [&](const Group& group) {
+    return group.ranks.size() > 1 && std::find(group.ranks.begin(), group.ranks.end(), static_cast<int>(rank)) != group.ranks.end();
+  });
 }
 
 int64_t LargestBatch(const Plan& plan) {
@@ -136,13 +147,7 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
   // Parts of a model exchange values by copies between devices.
   if (devices.size() > 1) platform.ConnectPeers(devices);
   if (devices.size() > 1 && keeps_state()) platform.ShareRefusals(devices);
-  for (const Program& program : plan.programs) {
-    for (size_t r = first(); r < last(); ++r) {
-      if (plan.PlaceOf(r) != program.place) continue;
-      ranks_[r].transient_bytes = std::max(ranks_[r].transient_bytes, program.transient_bytes);
-      ranks_[r].slot_bytes = std::max(ranks_[r].slot_bytes, AlignUp(program.input_bytes, kAlignmentBytes));
-    }
-  }
+  SetSizes(SizesOf(plan));
   CheckCapacity(plan);
   if (state_ == nullptr) {
     const auto take = [&](size_t rank, int64_t bytes) { return std::make_unique<DeviceArenaMemory>(ranks_[rank].device, bytes); };
@@ -150,42 +155,108 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
   }
   for (size_t r = first(); r < last(); ++r) {
     RankMemory& rank = ranks_[r];
-    const int place = plan.PlaceOf(r);
-    rank.constants = DeviceArena(rank.device, plan.places[static_cast<size_t>(place)].constants_bytes, "constants");
-    for (const Constant& constant : plan.constants) {
-      if (!constant.in_place(place)) continue;
-      rank.device->Copy(rank.constants.at(constant.offset), constant.value.data(), constant.value.bytes(), nullptr);
-    }
-    rank.device->Synchronize(nullptr);
+    rank.constants.push_back(AllocateConstants(plan, r, 0, 0));
     rank.step = DeviceArena(rank.device, plan.step.bytes, "step");
     rank.host_step = StagingMemory(rank.device, plan.step.bytes, true);
   }
   AllocateTransient();
 }
 
+int64_t RankMemory::constants_bytes() const {
+  return std::accumulate(constants.begin(), constants.end(), int64_t{0},
+                         [](int64_t sum, const DeviceConstants& part) { return sum + part.memory.bytes(); });
+}
+
+DeviceConstants DeviceMemories::AllocateConstants(const Plan& plan, size_t r, size_t first, int64_t begin) const {
+  const std::shared_ptr<Device>& device = ranks_[r].device;
+  const int place = plan.PlaceOf(r);
+  DeviceConstants part{begin, DeviceArena(device, plan.places[static_cast<size_t>(place)].constants_bytes - begin, "constants")};
+  for (size_t i = first; i < plan.constants.size(); ++i) {
+    const Constant& constant = plan.constants[i];
+    if (constant.in_place(place))
+      device->Copy(part.memory.at(constant.offset - begin), constant.value.data(), constant.value.bytes(), nullptr);
+  }
+  device->Synchronize(nullptr);
+  return part;
+}
+
+DeviceMemories::StepSizes DeviceMemories::SizesOf(const Plan& plan) const {
+  StepSizes sizes{std::vector<int64_t>(ranks()), std::vector<int64_t>(ranks())};
+  for (const Program& program : plan.programs) {
+    for (size_t r = 0; r < ranks(); ++r) {
+      if (plan.PlaceOf(r) != program.place) continue;
+      sizes.transient[r] = std::max(sizes.transient[r], program.transient_bytes);
+      sizes.slot[r] = std::max(sizes.slot[r], AlignUp(program.input_bytes, kAlignmentBytes));
+    }
+  }
+  return sizes;
+}
+
+void DeviceMemories::SetSizes(const StepSizes& sizes) {
+  for (size_t r = 0; r < ranks(); ++r) {
+    ranks_[r].transient_bytes = sizes.transient[r];
+    ranks_[r].slot_bytes = sizes.slot[r];
+  }
+}
+
+bool DeviceMemories::Grows(const Plan& plan) const {
+  const StepSizes sizes = SizesOf(plan);
+  for (size_t r = 0; r < ranks(); ++r) {
+    if (sizes.transient[r] > ranks_[r].transient_bytes || sizes.slot[r] > ranks_[r].slot_bytes) return true;
+  }
+  return false;
+}
+
+void DeviceMemories::Extend(const Plan& plan, const Plan& before) {
+  const StepSizes sizes = SizesOf(before);
+  SetSizes(SizesOf(plan));
+  try {
+    CheckCapacity(plan);
+    std::vector<DeviceConstants> added;
+    for (size_t r = first(); r < last(); ++r) {
+      const int64_t begin = before.places[static_cast<size_t>(before.PlaceOf(r))].constants_bytes;
+      added.push_back(AllocateConstants(plan, r, before.constants.size(), begin));
+    }
+    if (!has_transient_) AllocateTransient();
+    for (size_t r = first(); r < last(); ++r) {
+      DeviceConstants& part = added[r - first()];
+      if (part.memory.bytes() > 0) ranks_[r].constants.push_back(std::move(part));
+    }
+  } catch (...) {
+    // What a step of the old plan lacks now is allocated when it runs.
+    SetSizes(sizes);
+    if (!has_transient_) ReleaseTransient();
+    throw;
+  }
+}
+
 void DeviceMemories::CheckCapacity(const Plan& plan) const {
   // Several ranks may use the same device.
   struct Need {
-    int64_t fixed = 0, by_batch = 0, free = 0;
+    int64_t fixed = 0, by_batch = 0, reserve = kLibraryBytes, free = 0;
   };
   std::map<int, Need> needs;
   for (size_t r = first(); r < last(); ++r) {
     const Place& place = plan.places[static_cast<size_t>(plan.PlaceOf(r))];
-    Need& need = needs[ranks_[r].device->ordinal()];
-    need.fixed += place.constants_bytes + plan.step.bytes + (state_ == nullptr ? place.state_bytes : 0);
-    need.by_batch += ranks_[r].transient_bytes + 2 * ranks_[r].slot_bytes;
-    need.free = ranks_[r].device->free_bytes();
+    const RankMemory& rank = ranks_[r];
+    Need& need = needs[rank.device->ordinal()];
+    need.fixed += place.constants_bytes - rank.constants_bytes() + plan.step.bytes - rank.step.bytes();
+    if (state_ == nullptr) need.fixed += place.state_bytes;
+    if (!has_transient_) need.by_batch += rank.transient_bytes + 2 * rank.slot_bytes;
+    need.reserve += GroupsOf(plan, r) * kGroupBytes;
+    need.free = rank.device->free_bytes();
   }
   for (const auto& [ordinal, need] : needs) {
-    if (need.fixed + need.by_batch <= need.free) continue;
+    const int64_t usable = need.free - std::min(need.reserve, need.free / kMostReserved);
+    if (need.fixed + need.by_batch <= usable) continue;
     const int64_t batch = LargestBatch(plan);
     // The memory of a step grows in proportion to its samples, apart from buffers whose size does not depend on the batch.
-    const auto fits = static_cast<int64_t>(static_cast<double>(batch) * static_cast<double>(need.free - need.fixed) /
+    const auto fits = static_cast<int64_t>(static_cast<double>(batch) * static_cast<double>(usable - need.fixed) /
                                            static_cast<double>(std::max<int64_t>(need.by_batch, 1)));
     throw Error(ErrorCode::kResource,
-                "cuda:" + std::to_string(ordinal) + " has " + std::to_string(need.free >> 20) + " MiB free, but the plan needs " +
-                    InMiB(need.fixed) + " for state and constants and " + InMiB(need.by_batch) + " for steps of " + std::to_string(batch) +
-                    " samples",
+                "cuda:" + std::to_string(ordinal) + " has " + std::to_string(need.free >> 20) + " MiB free, of which " +
+                    InMiB(need.free - usable) + " are kept for libraries, but the plan needs " + InMiB(need.fixed) +
+                    " for state and constants and " + InMiB(need.by_batch) + " for steps of " + std::to_string(batch) + " samples",
                 "", "use " + (fits > 0 ? "--batch " + std::to_string(fits) + ", which fits, " : std::string()) + kLessMemory);
   }
 }
@@ -213,7 +284,11 @@ std::byte* DeviceMemories::Address(const Buffer& buffer, size_t r, int slot) con
   const RankMemory& rank = ranks_[r];
   switch (buffer.arena) {
     case Arena::kState: return state_->at(static_cast<int>(r), buffer.offset);
-    case Arena::kConstants: return rank.constants.at(buffer.offset);
+    case Arena::kConstants: {
+      auto part = rank.constants.rbegin();
+      while (part->begin > buffer.offset) ++part;
+      return part->memory.at(buffer.offset - part->begin);
+    }
     case Arena::kTransient: return rank.transient.at(buffer.offset);
     case Arena::kStep: return rank.step.at(buffer.offset);
     case Arena::kInput: return rank.inputs.at(slot * rank.slot_bytes + buffer.offset);

@@ -47,14 +47,24 @@ class StagingMemory {
   std::byte* data_ = nullptr;
 };
 
+// Constants of a plan that are in one block of memory. Each extension of the plan has a block of its own, so that those before it stay
+// where they are.
+struct DeviceConstants {
+  int64_t begin = 0;  // offset of the block in the plan's constants
+  DeviceArena memory;
+};
+
 // The memory of a rank on its device.
 struct RankMemory {
   std::shared_ptr<Device> device;
-  DeviceArena constants, step;
+  std::vector<DeviceConstants> constants;  // by ascending offset
+  DeviceArena step;
   DeviceArena transient, inputs;  // only while steps run
   StagingMemory host_step;
   std::array<StagingMemory, 2> host_inputs;     // by slot
   int64_t transient_bytes = 0, slot_bytes = 0;  // the maximum over all entries
+
+  int64_t constants_bytes() const;
 };
 
 class DeviceMemories {
@@ -69,6 +79,12 @@ class DeviceMemories {
   void AllocateTransient();
   void ReleaseTransient();
   bool has_transient() const { return has_transient_; }
+
+  // Whether `plan` needs more memory for steps than there is now, on any rank of any process.
+  bool Grows(const Plan& plan) const;
+  // Continues with `plan`, which extends `before` and has the same states. If it Grows, the memory of steps must have been released: the
+  // larger one replaces it. Throws Error(kResource), and then the memory is that of `before`.
+  void Extend(const Plan& plan, const Plan& before);
 
   size_t ranks() const { return ranks_.size(); }  // of the plan
   bool holds(size_t rank) const { return own_.contains(static_cast<int>(rank)); }
@@ -85,8 +101,16 @@ class DeviceMemories {
   const std::shared_ptr<StateArena>& state() const { return state_; }
 
  private:
-  // Throws Error(kResource), with what would fit, if the plan does not fit.
+  // Bytes of a step by rank, the maximum over all entries.
+  struct StepSizes {
+    std::vector<int64_t> transient, slot;
+  };
+  StepSizes SizesOf(const Plan& plan) const;
+  void SetSizes(const StepSizes& sizes);
+  // Throws Error(kResource), with what would fit, if what the plan needs besides the memory that is already allocated does not fit.
   void CheckCapacity(const Plan& plan) const;
+  // The constants of a rank from index `first` on, which are at the offset `begin` or later.
+  DeviceConstants AllocateConstants(const Plan& plan, size_t rank, size_t first, int64_t begin) const;
 
   bool pin_;
   RankRange own_;

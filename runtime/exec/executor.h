@@ -89,9 +89,9 @@ class Executor {
   // unchanged until that Run returns. After an error, everything that the step writes is undefined. The error is that of the first stream
   // of the first rank that had one.
   virtual void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) = 0;
-  // Continues with `plan`, which must be verified, if it extends the executor's (Extends). Prepared entries stay prepared; fetched values
-  // become invalid. False: nothing has changed, and the plan needs an executor of its own. Throws Error(kResource), and then keeps running
-  // the old plan.
+  // Continues with `plan`, which must be verified, if it extends the executor's (Extends). Prepared entries stay prepared, except on
+  // devices whose memory of steps has to grow; fetched values become invalid. False: nothing has changed, and the plan needs an executor of
+  // its own. Throws Error(kResource), and then keeps running the old plan.
   virtual bool Extend(std::shared_ptr<const Plan>) { return false; }
   // Waits until no feeds of a next run are being copied.
   virtual void FinishPrefetch() = 0;

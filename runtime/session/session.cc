@@ -137,6 +137,8 @@ void Session::Load(std::shared_ptr<const Plan> plan) {
   if (executor_ == nullptr) {
     executor_ = Executor::Make(own, options_.executor);
   } else if (!executor_->Extend(own)) {
+    // A device may not have room for the memory of steps of both. If making the new one fails, the old one allocates its own again.
+    executor_->ReleaseMemory();
     executor_ = Executor::Make(own, options_.executor, executor_->shared_state());
   }
   // The state has copies now. The initial values are as large as all weights together.

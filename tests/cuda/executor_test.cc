@@ -6,12 +6,17 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "compiler/compile.h"
+#include "runtime/session/session.h"
 #include "tests/conformance/run_case.h"
 #include "tests/cuda/emulated_code.h"
 #include "tests/cuda/emulated_runtime.h"
+#include "tests/passes/small_training.h"
+#include "tools/api/compiling_source.h"
 
 namespace gradloom {
 namespace {
@@ -179,6 +184,112 @@ TEST_F(OnEmulatedGpus, ReportsMissingMemoryInBytes) {
     if (last.find("--batch") != std::string::npos) some = last;
   }
   EXPECT_NE(some.find(", which fits"), std::string::npos) << some;
+}
+
+// A model whose steps need far more memory than its weights.
+class Sizes {
+ public:
+  Sizes() {
+    for (int64_t rows : {1000, 2000, 1000, 500, 2000}) batches_.push_back(BatchOf(rows));
+  }
+
+  static Model Net() {
+    std::mt19937 random(3);
+    return ModelOf("net (float[N, 64] x) => (float[N, 64] y) <" + Weights(random, "w", {64, 64}) + ", " + Weights(random, "v", {64, 64}) +
+                   "> { h = MatMul(x, w)\n r = Tanh(h)\n y = MatMul(r, v) }");
+  }
+
+  static Batch BatchOf(int64_t rows) {
+    std::mt19937 random(static_cast<uint32_t>(rows));
+    return {{"x", Random(random, {rows, 64})}, {"t", Random(random, {rows, 64})}};
+  }
+
+  // A session whose plan has these batch sizes. If it grows, others are compiled when they arrive.
+  std::unique_ptr<Session> Make(int devices, const std::vector<int64_t>& sizes, bool grows) const {
+    CompileOptions options = OptionsFor({{.type = "mse", .output = "y", .target = "t"}}, devices, sizes);
+    options.recipe.device = DeviceKind::kCuda;
+    options.recipe.isa = "sm_90";
+    SessionOptions session;
+    session.executor.ordinals = {0, 1};
+    if (grows) session.source = std::make_shared<CompilingSource>(model_, options);
+    return std::make_unique<Session>(std::make_shared<const Plan>(Compile(model_, options)), session);
+  }
+
+  std::vector<double> Losses(Session& session) const {
+    std::vector<double> losses;
+    for (const Batch& batch : batches_) {
+      session.Step(Views(batch));
+      losses.push_back(ElementAsDouble(session.Fetched("loss"), 0));
+    }
+    return losses;
+  }
+
+ private:
+  const Model model_ = Net();
+  std::vector<Batch> batches_;
+};
+
+int64_t BytesOf(Session& session) {
+  const DeviceMemory memory = session.executor().memory()[0];
+  return memory.allocated + memory.cached;
+}
+
+// There is room for the steps of the largest batch, but not for those of two plans at the same time.
+TEST_F(OnEmulatedGpus, LargerBatchesReplaceTheMemoryOfSmallerOnes) {
+  const Sizes sizes;
+  for (int devices : {1, 2}) {
+    emulated::Reset({.devices = 2, .seed = 7});
+    std::unique_ptr<Session> session = sizes.Make(devices, {500, 1000, 2000}, false);
+    const std::vector<double> wanted = sizes.Losses(*session);
+    const int64_t bytes = BytesOf(*session);
+    session.reset();
+    emulated::Reset({.devices = 2, .memory_bytes = bytes * 5 / 4, .seed = 7});
+    session = sizes.Make(devices, {1000}, true);
+    const Executor* const executor = &session->executor();
+    EXPECT_EQ(sizes.Losses(*session), wanted);
+    EXPECT_EQ(&session->executor(), executor) << "it has joined its groups again";
+    EXPECT_EQ(BytesOf(*session), bytes);
+    // After a refusal the session goes on with the sizes that fit.
+    try {
+      session->Step(Views(Sizes::BatchOf(4000)));
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kResource) << error.Describe();
+    }
+    EXPECT_EQ(sizes.Losses(*session).size(), wanted.size());
+    EXPECT_EQ(BytesOf(*session), bytes);
+  }
+}
+
+// What the libraries allocate later must fit as well, also with the batch size that is advised.
+TEST_F(OnEmulatedGpus, KeepsMemoryForLibraries) {
+  const Sizes sizes;
+  const int64_t bytes = BytesOf(*sizes.Make(1, {1000}, false));
+  emulated::Reset({.devices = 1, .memory_bytes = bytes + (1 << 16), .seed = 7});
+  std::string help;
+  try {
+    sizes.Make(1, {1000}, false);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource) << error.Describe();
+    EXPECT_NE(error.message().find("are kept for libraries"), std::string::npos) << error.Describe();
+    help = error.help();
+  }
+  ASSERT_EQ(help.find("use --batch "), 0U) << help;
+  const int64_t fits = std::stoll(help.substr(12));
+  EXPECT_GT(fits, 700);
+  EXPECT_LT(fits, 1000);
+  EXPECT_LE(BytesOf(*sizes.Make(1, {fits}, false)), bytes * 15 / 16);
+}
+
+TEST_F(OnEmulatedGpus, NamesMemoryIfNcclHasNone) {
+  emulated::Reset({.devices = 2, .memory_bytes = 8 << 20, .communicator_bytes = 8 << 20, .seed = 7});
+  try {
+    RunCase(Case("housing_mlp"), {.devices = "cuda:0,1"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource) << error.Describe();
+    EXPECT_NE(error.message().find("no memory left for NCCL"), std::string::npos) << error.Describe();
+  }
 }
 
 TEST_F(OnEmulatedGpus, RejectsPlansForAnotherArchitecture) {

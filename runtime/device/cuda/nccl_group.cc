@@ -19,9 +19,24 @@ using Operand = DeviceGroup::Operand;
 using Operands = std::span<const std::vector<Operand>>;
 using Streams = std::span<void* const>;
 
+// Less free memory than this on a GPU is the reason why NCCL cannot allocate its buffers or load its kernels.
+constexpr size_t kLittleBytes = size_t{16} << 20;
+
+// Whether the thread's current GPU has nearly no free memory.
+bool IsFull() {
+  size_t free = 0, total = 0;
+  const cudaError_t error = cudaMemGetInfo(&free, &total);
+  cudaGetLastError();  // the next launch would report it
+  return error == cudaSuccess && free < kLittleBytes;
+}
+
 void CheckNccl(ncclResult_t result, const char* call) {
   // A communicator with work in progress is not an error.
   if (result == ncclSuccess || result == ncclInProgress) return;
+  if (result == ncclUnhandledCudaError && IsFull()) {
+    throw Error(ErrorCode::kResource, std::string(call) + " failed: the GPU has no memory left for NCCL's buffers",
+                ncclGetLastError(nullptr), "use a smaller --batch, --memory-limit to recompute activations, or --precision bf16");
+  }
   const std::string reason = ncclGetLastError(nullptr);
   // Containers have 64 MiB of it unless they are given more.
   const bool shared_memory = reason.find("shared memory") != std::string::npos || reason.find("/dev/shm") != std::string::npos;
