@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "tests/cuda/emulated_runtime.h"
@@ -80,6 +81,26 @@ TEST_F(DeviceCalls, WithoutAFaultNothingIsCopied) {
   const size_t before = emulated::Calls().size();
   EXPECT_EQ(device->TakeFault(), std::nullopt);
   EXPECT_EQ(emulated::Calls().size(), before);
+}
+
+// Sessions of several threads copy tensors to one device, each on a stream of its own.
+TEST_F(DeviceCalls, ThreadsShareADevice) {
+  const auto device = CudaPlatform()->Open(0);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 500; ++round) {
+        void* const first = device->NewStream();
+        void* const second = device->NewStream();
+        device->Check();
+        EXPECT_TRUE(device->Idle());
+        device->DeleteStream(first);
+        device->DeleteStream(second);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NO_THROW(device->Check());
 }
 
 // A context takes memory, so a process has one only on the devices that it uses. A thread that has chosen no device is on device 0.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -171,11 +172,15 @@ class CudaDevice : public Device {
     cudaStream_t stream = nullptr;
     // A non-blocking stream: it does not synchronize with the legacy default stream, which other code may use.
     GRADLOOM_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    const std::lock_guard lock(streams_mutex_);
     streams_.push_back(stream);
     return stream;
   }
   void DeleteStream(void* stream) noexcept override {
-    std::erase(streams_, Stream(stream));
+    {
+      const std::lock_guard lock(streams_mutex_);
+      std::erase(streams_, Stream(stream));
+    }
     if (*abandoned_) return;
     UseDevice(ordinal_);
     cudaStreamDestroy(Stream(stream));
@@ -245,13 +250,17 @@ class CudaDevice : public Device {
   }
   // Every call that looks at a device's work reports an error that the device has run into, also if other work caused it.
   void Check() override {
-    const cudaError_t state = streams_.empty() ? UseDevice(ordinal_) : StateOf(streams_.front());
+    const cudaError_t state = [this] {
+      const std::lock_guard lock(streams_mutex_);
+      return streams_.empty() ? UseDevice(ordinal_) : StateOf(streams_.front());
+    }();
     if (state == cudaSuccess || state == cudaErrorNotReady) return;
     throw Error(ErrorCode::kDevice,
                 "cuda:" + std::to_string(ordinal_) + " has failed: " + cudaGetErrorName(state) + ": " + cudaGetErrorString(state), "",
                 "the log of the driver may say why: dmesg | grep Xid");
   }
   bool Idle() override {
+    const std::lock_guard lock(streams_mutex_);
     return std::none_of(streams_.begin(), streams_.end(), [this](cudaStream_t stream) { return StateOf(stream) == cudaErrorNotReady; });
   }
   void Abandon() noexcept override {
@@ -387,6 +396,7 @@ class CudaDevice : public Device {
 
   int ordinal_;
   Abandoned abandoned_ = std::make_shared<std::atomic<bool>>(false);
+  std::mutex streams_mutex_;           // sessions on several threads copy on one device
   std::vector<cudaStream_t> streams_;  // those that exist
   std::unique_ptr<Libraries> libraries_;
   OwnMemory fault_, peer_flags_;  // a DataFault, and the addresses that it points to
