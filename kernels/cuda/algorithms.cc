@@ -1,8 +1,12 @@
 #include "kernels/cuda/algorithms.h"
 
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -84,6 +88,35 @@ class Clock {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
+// While it exists, no other process changes the cache. Without support for locks it has no effect.
+class CacheLock {
+ public:
+  explicit CacheLock(const std::string& path) : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)) {
+    while (fd_ >= 0 && ::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
+  }
+  ~CacheLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  CacheLock(const CacheLock&) = delete;
+  CacheLock& operator=(const CacheLock&) = delete;
+
+ private:
+  const int fd_;
+};
+
+// The content of a cache file, which is kHead, a line with the hash of the rest, and the rest: the latter; nullopt if the file is damaged.
+std::optional<std::string> BodyOf(const std::string& path) {
+  try {
+    const std::string kept = ReadWholeFile(path);
+    const size_t head = sizeof kHead - 1, body = kept.find('\n', head);
+    if (kept.starts_with(kHead) && body != std::string::npos && kept.substr(head, body - head) == HashText(HashOf(kept.substr(body + 1))))
+      return kept.substr(body + 1);
+  } catch (const Error&) {
+    // Treated like a damaged file.
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string Algorithms::Path() const {
@@ -91,36 +124,29 @@ std::string Algorithms::Path() const {
   return folder.empty() ? "" : folder + "/algorithms/" + HashText(HashOf(environment_));
 }
 
-void Algorithms::Read(const std::string& text) {
+void Algorithms::Read(const std::string& text, Choices& choices) const {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const size_t first = line.find('\t'), second = first == std::string::npos ? first : line.find('\t', first + 1);
     if (second == std::string::npos) return;
     if (line.compare(0, first, environment_) == 0 && first == environment_.size())
-      chosen_[line.substr(first + 1, second - first - 1)] = line.substr(second + 1);
+      choices[line.substr(first + 1, second - first - 1)] = line.substr(second + 1);
   }
 }
 
-// A file consists of kHead, a line with the hash of the rest, and the rest.
 std::string Algorithms::Set(Mode mode, const std::string& given) {
   mode_ = mode;
   if (mode == Mode::kFirst) return "";
   if (mode == Mode::kGiven) chosen_.clear();
-  Read(given);
+  Read(given, chosen_);
   const std::string path = Path();
   std::error_code error;
   if (mode == Mode::kGiven || path.empty() || !std::filesystem::exists(path, error)) return "";
-  try {
-    const std::string kept = ReadWholeFile(path);
-    const size_t head = sizeof kHead - 1, body = kept.find('\n', head);
-    if (kept.starts_with(kHead) && body != std::string::npos && kept.substr(head, body - head) == HashText(HashOf(kept.substr(body + 1)))) {
-      Read(kept.substr(body + 1));
-      // Choices made by another device of the process take precedence over cached ones.
-      Read(given);
-      return "";
-    }
-  } catch (const Error&) {
-    // Treated like a damaged file.
+  if (const std::optional<std::string> kept = BodyOf(path)) {
+    Read(*kept, chosen_);
+    // Choices made by another device of the process take precedence over cached ones.
+    Read(given, chosen_);
+    return "";
   }
   return "the choices of algorithms in " + path + " are damaged: they are measured anew";
 }
@@ -132,23 +158,30 @@ std::optional<std::string> Algorithms::Known(const std::string& problem) const {
 }
 
 void Algorithms::Keep(const std::string& problem, const std::string& algorithm) {
-  chosen_[problem] = algorithm;
+  const std::string before = std::exchange(chosen_[problem], algorithm);
   const std::string path = Path();
   if (path.empty()) return;
   std::error_code error;
   std::filesystem::create_directories(FolderOf(path), error);
   if (error) return;
   try {
-    const std::string body = text();
+    // Other processes may have added choices since the file was read, also for this problem. The first one stays, unless it is one that
+    // could not be used here.
+    const CacheLock lock(CacheFolder() + "/algorithms.lock");
+    Choices kept;
+    if (const std::optional<std::string> body = BodyOf(path)) Read(*body, kept);
+    if (const auto found = kept.find(problem); found != kept.end() && found->second == before) kept.erase(found);
+    kept.insert(chosen_.begin(), chosen_.end());
+    const std::string body = TextOf(kept);
     WriteFileAtomically(path, kHead + HashText(HashOf(body)) + "\n" + body);
   } catch (const Error&) {
     // The cache is optional.
   }
 }
 
-std::string Algorithms::text() const {
+std::string Algorithms::TextOf(const Choices& choices) const {
   std::string text;
-  for (const auto& [problem, algorithm] : chosen_)
+  for (const auto& [problem, algorithm] : choices)
     text.append(environment_).append("\t").append(problem).append("\t").append(algorithm).append("\n");
   return text;
 }

@@ -33,18 +33,22 @@ class Algorithms {
   std::optional<std::string> Known(const std::string& problem) const;
   // Whether to measure a problem without a known choice; otherwise the first algorithm is used.
   bool measures() const { return mode_ == Mode::kMeasured; }
+  // Notes a choice, and adds it to the user's cache unless another process has already added one for this problem.
   void Keep(const std::string& problem, const std::string& algorithm);
   // All choices made in this environment, one per line: "environment, tab, problem, tab, algorithm".
-  std::string text() const;
+  std::string text() const { return TextOf(chosen_); }
 
  private:
+  using Choices = std::map<std::string, std::string>;  // by problem
+
   std::string Path() const;
-  // Adds the choices of this environment, up to the first incomplete line.
-  void Read(const std::string& text);
+  // Adds the choices of this environment in `text`, up to the first incomplete line.
+  void Read(const std::string& text, Choices& choices) const;
+  std::string TextOf(const Choices& choices) const;
 
   Mode mode_ = Mode::kFirst;
   std::string environment_;
-  std::map<std::string, std::string> chosen_;  // by problem
+  Choices chosen_;
 };
 
 // Memory of the current device for timing trials, filled with numbers in [-1, 1).

@@ -125,6 +125,22 @@ TEST_F(MeasuredPlan, KeepsTheFirstWithoutMemory) {
   emulated::Reset({});
 }
 
+// Two processes that started with the same cache, each with problems of its own.
+TEST_F(MeasuredPlan, ProcessesShareTheirChoices) {
+  Algorithms one, other, later;
+  for (Algorithms* each : {&one, &other, &later}) each->SetEnvironment("a device");
+  EXPECT_EQ(one.Set(Mode::kMeasured, ""), "");
+  EXPECT_EQ(other.Set(Mode::kMeasured, ""), "");
+  one.Keep("p", "fast");
+  other.Keep("q", "slow");
+  one.Keep("r", "first");
+  other.Keep("p", "second");
+  // A process goes on with what it has chosen.
+  EXPECT_EQ(other.Known("p"), "second");
+  EXPECT_EQ(later.Set(Mode::kMeasured, ""), "");
+  EXPECT_EQ(later.text(), "a device\tp\tfast\na device\tq\tslow\na device\tr\tfirst\n");
+}
+
 TEST_F(MeasuredPlan, MeasuresOnlyTheFirstEight) {
   std::vector<FakePlan> all;
   for (int i = 0; i < 9; ++i) all.push_back({"plan " + std::to_string(i), i == 8 ? 0 : 1});
