@@ -178,7 +178,13 @@ void CompareAll(int64_t n, const T* a, const T* b, bool* out, const OffsetCalcul
       });
 }
 
-// Converts the exponent to the type of the base first.
+// A power with an exponent of any type: in the type of the base if that has the exponent, else in double.
+template <typename A>
+GRADLOOM_DEVICE A PowerOf(A x, double y) {
+  const A narrow = static_cast<A>(y);
+  return static_cast<double>(narrow) == y || y != y ? pow(x, narrow) : static_cast<A>(pow(static_cast<double>(x), y));
+}
+
 template <typename T>
 void Power(int64_t n, const T* base, const void* exponent, DType exponent_type, T* out, const OffsetCalculator<2>& offsets,
            cudaStream_t stream) {
@@ -186,7 +192,7 @@ void Power(int64_t n, const T* base, const void* exponent, DType exponent_type, 
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const auto at = offsets(i);
-        out[i] = static_cast<T>(pow(static_cast<A>(base[at.at[0]]), static_cast<A>(LoadAs<T>(exponent, exponent_type, at.at[1]))));
+        out[i] = static_cast<T>(PowerOf(static_cast<A>(base[at.at[0]]), LoadAs<double>(exponent, exponent_type, at.at[1])));
       });
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/rows/fold.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -17,7 +18,7 @@ GRADLOOM_DEVICE A Apply(Fold fold, A a, A b) {
   return b != b || (fold == Fold::kMax ? b > a : b < a) ? b : a;
 }
 
-inline constexpr int kMaxOperands = 16;
+inline constexpr int kMaxOperands = cuda_rows::kFoldedAtOnce;
 
 // Operands that are broadcast to one shape. The parameters of a kernel have room for kMaxOperands; more are folded in several launches.
 struct Operands {
@@ -51,19 +52,19 @@ Operands OperandsOf(const std::vector<Shape>& shapes, const Shape& to) {
   return operands;
 }
 
-// Folds the operands from the left, and divides by `divisor`.
-template <typename T>
-void FoldAll(int64_t n, const Operands& operands, T* out, Fold fold, double divisor, cudaStream_t stream) {
+// Folds the operands from the left, and divides by `divisor`. The first operand has elements of type First, the others of type T.
+template <typename T, typename First, typename Result>
+void FoldAll(int64_t n, const Operands& operands, Result* out, Fold fold, double divisor, cudaStream_t stream) {
   using A = Arithmetic<T>;
   const A by = static_cast<A>(divisor);
   const bool divides = divisor != 1;
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        A total = static_cast<A>(static_cast<const T*>(operands.data[0])[operands.Offset(0, i)]);
+        A total = static_cast<A>(static_cast<const First*>(operands.data[0])[operands.Offset(0, i)]);
         for (int k = 1; k < operands.count; ++k) {
           total = Apply(fold, total, static_cast<A>(static_cast<const T*>(operands.data[k])[operands.Offset(k, i)]));
         }
-        out[i] = static_cast<T>(divides ? total / by : total);
+        out[i] = static_cast<Result>(divides ? total / by : total);
       });
 }
 
@@ -136,7 +137,7 @@ std::unique_ptr<Kernel> MakeFold(const KernelCall& stated, const KernelSite&) {
   const int64_t n = shape.elements();
   const Fold fold = call.op == "Max" ? Fold::kMax : call.op == "Min" ? Fold::kMin : Fold::kSum;
   const double divisor = call.op == "Mean" ? static_cast<double>(call.inputs.size()) : 1;
-  // From the second launch on, the output is the first operand.
+  // From the second launch on, the total of the previous ones is the first operand.
   std::vector<Operands> turns;
   for (size_t next = 0; next < call.inputs.size();) {
     std::vector<Shape> shapes;
@@ -145,12 +146,23 @@ std::unique_ptr<Kernel> MakeFold(const KernelCall& stated, const KernelSite&) {
     turns.push_back(OperandsOf(shapes, shape));
   }
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using A = Arithmetic<T>;
     return MakeKernel([=](const Launch& l) {
+      // Totals of 16-bit numbers are rounded, and overflow, only in the result.
+      void* const totals = kIsHalf<T> ? l.scratch : l.outputs[0];
       size_t next = 0;
       for (size_t turn = 0; turn < turns.size(); ++turn) {
         Operands operands = turns[turn];
-        for (int k = 0; k < operands.count; ++k) operands.data[k] = turn > 0 && k == 0 ? l.outputs[0] : l.inputs[next++];
-        FoldAll(n, operands, l.Out<T>(0), fold, turn + 1 == turns.size() ? divisor : 1, l.stream);
+        for (int k = 0; k < operands.count; ++k) operands.data[k] = turn > 0 && k == 0 ? totals : l.inputs[next++];
+        const bool last = turn + 1 == turns.size();
+        if (turn == 0 && last)
+          FoldAll<T, T>(n, operands, l.Out<T>(0), fold, divisor, l.stream);
+        else if (turn == 0)
+          FoldAll<T, T>(n, operands, static_cast<A*>(totals), fold, 1, l.stream);
+        else if (last)
+          FoldAll<T, A>(n, operands, l.Out<T>(0), fold, divisor, l.stream);
+        else
+          FoldAll<T, A>(n, operands, static_cast<A*>(totals), fold, 1, l.stream);
       }
     });
   });

@@ -75,6 +75,7 @@ void Quantize(const Quantized& q, const Operand& x, const Operand& scale, const 
         const int64_t at = q.granularity(i);
         const double quotient = Rounded(x[i] / scale[at], q.precision);
         double value = (q.whole ? ::rint(quotient) : quotient) + zero[at];
+        if (q.whole && quotient != quotient) value = -static_cast<double>(INFINITY);  // the least integer, as in ONNX's reference
         if (IsNarrowInteger(q.out)) value = Clamp(value, NarrowLowest(q.out), NarrowHighest(q.out));
         StoreNumber(y, q.out, i, value, q.rounding);
       });

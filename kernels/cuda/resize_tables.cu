@@ -44,6 +44,20 @@ GRADLOOM_DEVICE double Scaled(const ResizeSampling& s, double coordinate, double
   return s.mode == ResizeMode::kNearest ? static_cast<double>(static_cast<float>(divided)) : divided;
 }
 
+// The nearest element's coordinate with half_pixel_symmetric, in float32 throughout as in the reference: the compiler may not make one
+// operation of a product and a sum.
+GRADLOOM_DEVICE double SymmetricCoordinate(const ResizeAxis& axis, double given, int64_t x) {
+  const float scale = static_cast<float>(given), extent = static_cast<float>(axis.in);
+  const float adjustment = static_cast<float>(axis.out) / (scale * extent);
+#ifdef __CUDA_ARCH__
+  const float offset = __fmul_rn(extent / 2, 1 - adjustment);
+#else
+  const float offset = extent / 2 * (1 - adjustment);
+#endif
+  const float divided = (static_cast<float>(x) + 0.5F) / scale;
+  return static_cast<double>(offset + divided - 0.5F);
+}
+
 // The coordinate in the input of output coordinate x, by the formulas of the operator's documentation.
 GRADLOOM_DEVICE double InputCoordinate(const ResizeSampling& s, const ResizeAxis& axis, double scale, int64_t x) {
   const double resized = static_cast<double>(x), length = static_cast<double>(axis.in);
@@ -53,6 +67,7 @@ GRADLOOM_DEVICE double InputCoordinate(const ResizeSampling& s, const ResizeAxis
     case ResizeCoordinates::kAsymmetric: return Scaled(s, resized, scale);
     case ResizeCoordinates::kAlignCorners: return axis.out > 1 ? resized * (length - 1) / static_cast<double>(axis.out - 1) : 0;
     case ResizeCoordinates::kHalfPixelSymmetric: {
+      if (s.mode == ResizeMode::kNearest) return SymmetricCoordinate(axis, scale, x);
       const double adjustment = static_cast<double>(axis.out) / (scale * length);
       return length / 2 * (1 - adjustment) + Scaled(s, resized + 0.5, scale) - 0.5;
     }

@@ -146,6 +146,19 @@ void ScatterInto(const KernelCall& call, const void* const* in, void* const* out
   const int64_t bytes = call.inputs[0].shape.elements() * DTypeBytes(call.inputs[0].dtype);
   if (bytes > 0) std::memcpy(out[0], in[0], static_cast<size_t>(bytes));
   const auto run = [&]<typename T>(std::type_identity<T>) {
+    if constexpr (kIsHalf<T>) {
+      if (reduction == ScatterReduction::kAdd || reduction == ScatterReduction::kMul) {
+        // Totals in 16 bits are rounded once.
+        std::vector<float> totals(static_cast<size_t>(call.inputs[0].shape.elements()));
+        for (size_t i = 0; i < totals.size(); ++i) totals[i] = static_cast<float>(In<T>(in, 0)[i]);
+        scatter([&](int64_t position, int64_t i) {
+          float& total = totals[static_cast<size_t>(position)];
+          total = Combined<float>(reduction, total, static_cast<float>(In<T>(in, 2)[i]));
+        });
+        for (size_t i = 0; i < totals.size(); ++i) Out<T>(out, 0)[i] = static_cast<T>(totals[i]);
+        return;
+      }
+    }
     scatter([&](int64_t position, int64_t i) {
       T& element = Out<T>(out, 0)[position];
       element = Combined<T>(reduction, element, In<T>(in, 2)[i]);

@@ -98,12 +98,22 @@ T IntegerPower(T x, int64_t n) {
   return static_cast<T>(power);
 }
 
+// A power with an exponent of another type. In the type of the base if that has the exponent, else in double; the result is rounded once.
+template <typename A>
+void MixedPowOf(const KernelCall& call, const void* const* in, void* const* out) {
+  MapBroadcast<A, double, A>(call, in, out, [](auto x, double y) {
+    using X = decltype(x);
+    const X narrow = static_cast<X>(y);
+    return static_cast<double>(narrow) == y || y != y ? std::pow(x, narrow) : static_cast<X>(std::pow(static_cast<double>(x), y));
+  });
+}
+
 template <typename A, typename B>
 void PowOf(const KernelCall& call, const void* const* in, void* const* out) {
   MapBroadcast<A, B, A>(call, in, out, [](auto x, auto y) {
     using X = decltype(x);
     if constexpr (std::is_floating_point_v<X>)
-      return static_cast<X>(std::pow(x, static_cast<X>(y)));
+      return static_cast<X>(std::pow(x, y));
     else if constexpr (std::is_integral_v<decltype(y)>)
       return IntegerPower<X>(x, y);
     else
@@ -114,10 +124,17 @@ void PowOf(const KernelCall& call, const void* const* in, void* const* out) {
 // The result has the dtype of the base. An exponent of another dtype is widened first.
 void Pow(const KernelCall& call, const void* const* in, void* const* out) {
   const DType base = call.inputs[0].dtype, exponent = call.inputs[1].dtype;
-  const DType wide = IsInteger(base) && IsInteger(exponent) ? DType::kInt64 : IsInteger(base) ? DType::kFloat64 : base;
+  const DType wide = exponent == base && IsFloating(base) ? base : IsInteger(base) && IsInteger(exponent) ? DType::kInt64 : DType::kFloat64;
   const Tensor exponents = exponent == wide ? Tensor() : Converted(InputView(call, in, 1), wide);
   const void* const operands[] = {in[0], exponents.defined() ? exponents.data() : in[1]};
-  if (IsFloating(base)) return WithFloating(base, [&]<typename A>(std::type_identity<A>) { PowOf<A, A>(call, operands, out); });
+  if (IsFloating(base)) {
+    return WithFloating(base, [&]<typename A>(std::type_identity<A>) {
+      if (exponent == base)
+        PowOf<A, A>(call, operands, out);
+      else
+        MixedPowOf<A>(call, operands, out);
+    });
+  }
   WithInteger(base, [&]<typename A>(std::type_identity<A>) {
     if (wide == DType::kInt64)
       PowOf<A, int64_t>(call, operands, out);

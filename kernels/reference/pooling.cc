@@ -210,9 +210,10 @@ void ForEachLargest(const KernelCall& call, const Numbers& x, const Numbers& roi
     const double* roi = &rois[static_cast<size_t>(r * 5)];
     if (!(roi[0] >= 0 && roi[0] < static_cast<double>(from[0])))
       throw Error(ErrorCode::kData, call.op + ": image " + std::to_string(roi[0]) + " of a batch of " + std::to_string(from[0]));
-    // Clamps distant coordinates, which stay outside.
+    // Clamps distant coordinates, which stay outside. So does NaN.
     const auto corner = [&](size_t i) {
-      return static_cast<int64_t>(std::round(std::clamp(static_cast<float>(roi[i]) * scale, -1e9f, 1e9f)));
+      const float at = static_cast<float>(roi[i]) * scale;
+      return static_cast<int64_t>(std::round(at > 1e9f ? 1e9f : at > -1e9f ? at : -1e9f));
     };
     for (int64_t bin = 0; bin < y[2] * y[3]; ++bin) {
       const auto rows = range(corner(2), corner(4), bin / y[3], y[2], height),

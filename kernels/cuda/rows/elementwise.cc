@@ -1,5 +1,6 @@
 // Pointwise operators on every element type.
 #include "kernels/catalog/physical.h"
+#include "kernels/cuda/rows/fold.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
@@ -59,6 +60,16 @@ constexpr KernelRow Row(std::string_view name, std::string_view op, std::string 
   return {.name = name, .op = op, .domain = "", .device = DeviceKind::kCuda, .rejects = rejects, .may_alias = may_alias};
 }
 
+int64_t FoldBytes(const KernelCall& call) {
+  const bool passes = call.inputs.size() > kFoldedAtOnce && Is16BitFloat(call.outputs[0].dtype);
+  return passes ? call.outputs[0].shape.elements() * 4 : 0;
+}
+
+constexpr KernelRow WithTotals(KernelRow row) {
+  row.scratch_bytes = FoldBytes;
+  return row;
+}
+
 constexpr KernelRow kRows[] = {
     Row("cuda.Abs", "Abs", Rejects<IsNumber>, kInputs),
     Row("cuda.Acos", "Acos", Rejects<IsFloating>, kInputs),
@@ -98,9 +109,9 @@ constexpr KernelRow kRows[] = {
     Row("cuda.Less", "Less", Rejects<IsElement>),
     Row("cuda.LessOrEqual", "LessOrEqual", Rejects<IsElement>),
     Row("cuda.Log", "Log", Rejects<IsFloating>, kInputs),
-    Row("cuda.Max", "Max", Rejects<IsNumber>, kInputs),
-    Row("cuda.Mean", "Mean", Rejects<IsFloating>, kInputs),
-    Row("cuda.Min", "Min", Rejects<IsNumber>, kInputs),
+    WithTotals(Row("cuda.Max", "Max", Rejects<IsNumber>, kInputs)),
+    WithTotals(Row("cuda.Mean", "Mean", Rejects<IsFloating>, kInputs)),
+    WithTotals(Row("cuda.Min", "Min", Rejects<IsNumber>, kInputs)),
     Row("cuda.Mish", "Mish", Rejects<IsFloating>, kInputs),
     Row("cuda.Mod", "Mod", Rejects<IsNumber>, kInputs),
     Row("cuda.Mul", "Mul", Rejects<IsNumber>, kInputs),
@@ -122,7 +133,7 @@ constexpr KernelRow kRows[] = {
     Row("cuda.Softsign", "Softsign", Rejects<IsFloating>, kInputs),
     Row("cuda.Sqrt", "Sqrt", Rejects<IsFloating>, kInputs),
     Row("cuda.Sub", "Sub", Rejects<IsNumber>, kInputs),
-    Row("cuda.Sum", "Sum", Rejects<IsFloating>, kInputs),
+    WithTotals(Row("cuda.Sum", "Sum", Rejects<IsFloating>, kInputs)),
     Row("cuda.SwiGLU", "SwiGLU", Rejects<IsFloating>, kInputs),
     Row("cuda.Swish", "Swish", Rejects<IsFloating>, kInputs),
     Row("cuda.Tan", "Tan", Rejects<IsFloating>, kInputs),

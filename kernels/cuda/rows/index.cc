@@ -158,6 +158,8 @@ Scattering ScatteringOf(const KernelCall& call) {
 
 bool ScattersByLines(const KernelCall& call) {
   constexpr int64_t kManyLines = 4096, kShortLine = 64;
+  const std::string reduction = call.attributes.String("reduction", "none");
+  if (Is16BitFloat(call.outputs[0].dtype) && (reduction == "add" || reduction == "mul")) return false;
   const Shape& indices = call.inputs[1].shape;
   const int64_t length = indices[AxisAttribute(call, 0, indices)];
   return length <= kShortLine || indices.elements() / length >= kManyLines;

@@ -30,6 +30,7 @@ struct Scattering {
 Scattering ScatteringOf(const KernelCall& call);
 
 // Whether one thread takes all updates of a line along the axis of a ScatterElements: if there are many lines or the axis is short.
+// Never for totals in 16 bits, which it would have to round after every update.
 bool ScattersByLines(const KernelCall& call);
 
 }  // namespace gradloom
