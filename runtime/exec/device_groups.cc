@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <mutex>
+#include <exception>
 #include <thread>
 
 #include "runtime/comm/communicator.h"
@@ -18,6 +18,8 @@ constexpr auto kFailureNotice = std::chrono::seconds(5);
 
 // How often the other devices of this process are asked whether they have failed, while a step is waited for.
 constexpr auto kCheckInterval = std::chrono::milliseconds(10);
+// How long nothing is enqueued before the thread that enqueues counts as blocked.
+constexpr auto kBlockedLimit = std::chrono::seconds(1);
 // How long the devices have to end their work after one of them has failed.
 constexpr auto kEndLimit = std::chrono::seconds(10);
 
@@ -145,7 +147,52 @@ bool DeviceGroups::HasFailedDevice() const noexcept {
   return false;
 }
 
+void DeviceGroups::Watched(const std::function<void()>& enqueue) {
+  if (communicator_ == nullptr) return enqueue();
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  std::exception_ptr failure;
+  std::thread watch([&] {
+    uint64_t enqueued = progress_;
+    Clock::time_point moved = Clock::now(), since = moved;
+    std::unique_lock lock(mutex);
+    while (!changed.wait_for(lock, kCheckInterval, [&] { return over; })) {
+      const Clock::time_point now = Clock::now();
+      if (const uint64_t count = progress_; count != enqueued) {
+        enqueued = count;
+        moved = since = now;
+      }
+      try {
+        communicator_->CheckWait(since, kWait);
+      } catch (const Error&) {
+        if (now - moved < kBlockedLimit) continue;
+        failure = std::current_exception();
+        Abort();
+        return;
+      }
+    }
+  });
+  const auto end = [&] {
+    {
+      const std::lock_guard lock(mutex);
+      over = true;
+    }
+    changed.notify_one();
+    watch.join();
+  };
+  try {
+    enqueue();
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+  if (failure != nullptr) std::rethrow_exception(failure);
+}
+
 void DeviceGroups::Abort() noexcept {
+  const std::lock_guard lock(abort_mutex_);
   if (abandoned_) return;
   const bool ended = AbortGroups();
   if (!HasFailedDevice()) return;
@@ -165,7 +212,6 @@ void DeviceGroups::Abort() noexcept {
 
 bool DeviceGroups::AbortGroups() noexcept {
   if (groups_.empty()) return true;
-  before_abort_();
   // The threads own it together with this function, which may give up earlier.
   struct Ends {
     std::mutex mutex;
@@ -185,6 +231,10 @@ bool DeviceGroups::AbortGroups() noexcept {
       ends->changed.notify_one();
     }).detach();
   }
+  // Once the collectives are ended: a thread that waits behind one, in a launch, may hold what this needs.
+  lock.unlock();
+  before_abort_();
+  lock.lock();
   for (Clock::time_point failed = Clock::time_point::max(); ends->left > 0;) {
     ends->changed.wait_for(lock, std::chrono::milliseconds(100));
     if (failed == Clock::time_point::max() && HasFailedDevice()) failed = Clock::now();

@@ -1,10 +1,13 @@
 // The groups of a plan whose ranks are devices, and the pairs of ranks in different processes that send to each other.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -29,6 +32,13 @@ class DeviceGroups {
   DeviceGroup& Of(int group);
   // The group of ranks `from` and `to`, one of which is in another process. A send is a broadcast from the first to the second.
   DeviceGroup& Between(size_t from, size_t to);
+
+  // Runs `enqueue`, which enqueues a step, on this thread. With other processes, another thread watches it: a launch may wait on the host,
+  // for a place in the queue of its stream or for the load of its code, and so behind a collective whose members are gone. If the job has
+  // failed and nothing has been enqueued for a second, the groups are ended as by Abort, which ends such waits. Then throws Error(kPeer).
+  void Watched(const std::function<void()>& enqueue);
+  // Another instruction has been enqueued.
+  void NoteProgress() { progress_.fetch_add(1, std::memory_order_relaxed); }
 
   // For an error while a step is enqueued: throws Error(kPeer) instead if the job reports within a moment that a process is gone. NCCL may
   // notice this first, and does not know which process.
@@ -78,7 +88,9 @@ class DeviceGroups {
   Communicator* const communicator_;
   const std::function<void()> before_abort_;
   std::map<Key, std::shared_ptr<DeviceGroup>> groups_;
-  bool several_ = false;  // whether this process has ranks on several devices
+  bool several_ = false;                // whether this process has ranks on several devices
+  std::atomic<uint64_t> progress_ = 0;  // the number of instructions enqueued
+  std::mutex abort_mutex_;              // the watch and the thread that it watches may both find the failure
   bool abandoned_ = false;
 };
 

@@ -38,6 +38,10 @@ void* DeviceIssuer::StreamOf(size_t rank, size_t stream) {
 }
 
 void DeviceIssuer::Issue(DeviceEntry& entry, const IssueOptions& options) {
+  groups_.Watched([&] { EnqueueAll(entry, options); });
+}
+
+void DeviceIssuer::EnqueueAll(DeviceEntry& entry, const IssueOptions& options) {
   options_ = options;
   overrun_loop_ = nullptr;
   // Ranges are nested, so that of the last phase ends before its step's, also after an error.
@@ -67,7 +71,7 @@ std::unique_ptr<DeviceGraph> DeviceIssuer::Capture(DeviceEntry& entry, int slot)
   const DeviceRange range(device, "capture", -1);
   device.BeginCapture(origin());
   try {
-    Issue(entry, {.slot = slot});
+    EnqueueAll(entry, {.slot = slot});  // what is captured waits for nothing
   } catch (...) {
     device.AbandonCapture(origin());
     throw;
@@ -158,6 +162,7 @@ bool DeviceIssuer::Advance(Lane& lane, DeviceEntry& entry) {
   const auto event = static_cast<size_t>(std::max(front.instruction->event, 0));
   DeviceRank& rank = entry.ranks[lane.rank];
   Device& device = *memories_.rank(lane.rank).device;
+  groups_.NoteProgress();
   try {
     switch (front.instruction->kind) {
       case InstructionKind::kRecord:

@@ -47,7 +47,8 @@ class DeviceIssuer {
   // The event at which a rank begins its step, if that is timed.
   void* begin(size_t rank) const { return begin_[rank].get(); }
 
-  // Enqueues a step; waits for the values that decide branches and loops. Throws Error(kDevice) naming the instruction.
+  // Enqueues a step; waits for the values that decide branches and loops. Throws Error(kDevice) naming the instruction, and like
+  // DeviceGroups::Watched.
   void Issue(DeviceEntry& entry, const IssueOptions& options);
   // Ends a step of which a part has been enqueued: as DeviceGroups::Abort.
   void Abort() noexcept { groups_.Abort(); }
@@ -86,6 +87,8 @@ class DeviceIssuer {
     bool asked() const { return !done() && frames.back().progress == Progress::kAwaitingConditions; }
   };
 
+  // Issue, without a watch.
+  void EnqueueAll(DeviceEntry& entry, const IssueOptions& options);
   void Fork(DeviceEntry& entry);
   void IssueLanes(DeviceEntry& entry);
   void Join(DeviceEntry& entry);

@@ -244,6 +244,12 @@ cudaError_t Synchronize(cudaStream_t given) {
   return cudaSuccess;
 }
 
+void AwaitPlace(cudaStream_t given) {
+  const auto limit = static_cast<size_t>(TheWorld().options.queue_limit);
+  const CUstream_st* const stream = StreamOf(given);
+  if (limit > 0 && stream->capture == 0) AdvanceWaiting([&] { return stream->queue.size() < limit; });
+}
+
 }  // namespace
 
 void Reset(const Options& options) {
@@ -332,6 +338,7 @@ void EmulatedLaunch(cudaStream_t stream, std::function<void()> work) {
     work();
     if (takes.count() > 0) std::this_thread::sleep_for(takes);
   };
+  emulated::AwaitPlace(stream);
   CheckCuda(emulated::Enqueue(stream, "launch", run), "launch");
   CheckCuda(cudaGetLastError(), "launch");
 }

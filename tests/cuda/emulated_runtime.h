@@ -28,6 +28,7 @@ struct Options {
   uint64_t seed = 1;                        // determines the order in which streams advance
   bool pinning_fails = false;
   bool peers = true;     // devices can read each other's memory once this is enabled
+  int queue_limit = 0;   // a launch waits on the host until its stream has fewer items of work than this; 0: it never waits
   int kernel_us = 0;     // additional time of each kernel
   int fails_after = -1;  // the n-th call from now that enqueues work fails with cudaErrorLaunchFailure; -1 for none
   // This device fails after that many items of its work: nothing runs on it any more, calls that concern it return an error, and what waits

@@ -62,6 +62,21 @@ TEST(FailedJob, ProcessEndsAlthoughItsCollectiveNeverDoes) {
   EXPECT_GT(failed[1].code, 0) << "did not learn that the other process is gone: " << failed[1].words;
 }
 
+// The other process is gone before its part of the collective, behind which a launch of this one waits.
+TEST(FailedJob, LaunchBehindACollectiveIsNotWaitedForForever) {
+  const auto body = [](const JobTopology& topology) {
+    emulated::Reset({.devices = 1, .seed = 3, .queue_limit = 1});
+    const auto communicator = Communicator::Connect(topology);
+    const MeasuredNet net;
+    const auto executor = Executor::Make(net.plan, {.communicator = communicator, .ordinals = {0, 0}});
+    if (topology.rank == 1) throw Error(ErrorCode::kData, "no more samples");
+    net.Step(*executor);
+  };
+  const std::vector<ForkedEnd> ends = RunForked(2, body, 60);
+  EXPECT_GT(ends[0].code, 0) << "killed by signal " << -ends[0].code;
+  EXPECT_NE(ends[0].words.find("E-PEER"), std::string::npos) << ends[0].words;
+}
+
 // Seven steps on two devices of one process: with single launches, then captured for each input slot, then as graphs. Returns the number of
 // steps that failed.
 int FailedSteps(int fails_after) {

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -112,7 +113,7 @@ class NcclGroup : public DeviceGroup {
     // for.
     if (waiting_) {
       Abort();
-    } else {
+    } else if (!ended_) {
       for (ncclComm_t communicator : communicators_) {
         if (communicator != nullptr) ncclCommDestroy(communicator);
       }
@@ -144,10 +145,10 @@ class NcclGroup : public DeviceGroup {
 
   // All members are aborted together: each waits for the end of the graph that contains the others' collectives.
   void Abort() noexcept override {
+    if (ended_.exchange(true)) return;
     ncclGroupStart();
-    for (ncclComm_t& communicator : communicators_) {
+    for (ncclComm_t communicator : communicators_) {
       if (communicator != nullptr) ncclCommAbort(communicator);
-      communicator = nullptr;
     }
     ncclGroupEnd();
   }
@@ -158,6 +159,7 @@ class NcclGroup : public DeviceGroup {
   // One thread issues the calls of all members, which NCCL requires to be within one group call.
   template <typename F>
   void ForAll(Operands operands, Streams streams, const char* name, F&& call) {
+    ThrowIfEnded();
     Asking asking;
     for (size_t m = 0; m < members_.size(); ++m) {
       GRADLOOM_CUDA(UseDevice(members_[m]->ordinal()));
@@ -169,6 +171,7 @@ class NcclGroup : public DeviceGroup {
 
   // Whether NCCL is still busy with the last call; nothing may be enqueued until it is done.
   bool InProgress() const {
+    ThrowIfEnded();
     bool in_progress = false;
     for (ncclComm_t communicator : communicators_) {
       ncclResult_t state = ncclSuccess;
@@ -177,6 +180,10 @@ class NcclGroup : public DeviceGroup {
       in_progress = in_progress || state == ncclInProgress;
     }
     return in_progress;
+  }
+
+  void ThrowIfEnded() const {
+    if (ended_) throw Error(ErrorCode::kDevice, "the communicator of the GPUs has been ended");
   }
 
   void Settle() const {
@@ -188,7 +195,8 @@ class NcclGroup : public DeviceGroup {
   }
 
   std::vector<Device*> members_;
-  std::vector<ncclComm_t> communicators_;        // indexed by member; null: aborted
+  std::vector<ncclComm_t> communicators_;        // indexed by member
+  std::atomic<bool> ended_ = false;              // aborted, perhaps by another thread while a launch of this one waits
   decltype(DistributedGroup::waiting) waiting_;  // empty: all members are in this process
 };
 
