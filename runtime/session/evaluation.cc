@@ -1,5 +1,6 @@
 // Loss and metrics over a data set: EvaluateOver and EvaluateShared.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -37,6 +38,20 @@ TensorView TargetOf(const Session& session, const std::string& output, const Ten
   return target;
 }
 
+// A model may cast the labels that it is fed.
+int64_t LabelAt(const TensorView& target, int64_t i) {
+  return IsFloating(target.dtype) ? static_cast<int64_t>(ElementAsDouble(target, i)) : ElementAsInt(target, i);
+}
+
+// Whether the loss counts a label of rows [first, last), of `rows`.
+bool HasLabel(const LossInfo& loss, const TensorView& target, int64_t first, int64_t last, int64_t rows) {
+  const int64_t per_row = target.shape.elements() / std::max<int64_t>(rows, 1);
+  for (int64_t i = first * per_row; i < last * per_row; ++i) {
+    if (LabelAt(target, i) != loss.ignore_index.value_or(kIgnoredClass)) return true;
+  }
+  return false;
+}
+
 // Whether the loss leaves out rows of the data. Of columns that are read on demand, whose rows would all have to be read, only those with
 // an explicit ignore_index are looked at.
 bool LeavesOutRows(const LossInfo& loss, const Dataset& data) {
@@ -66,14 +81,41 @@ std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losse
     const TensorView& target = found->second;
     double weight = 0;
     for (int64_t i = 0; i < target.elements(); ++i) {
-      // A model may cast the labels that it is fed.
-      const int64_t c = IsFloating(target.dtype) ? static_cast<int64_t>(ElementAsDouble(target, i)) : ElementAsInt(target, i);
+      const int64_t c = LabelAt(target, i);
       // A step refuses other classes.
       const bool weighs = c >= 0 && c < std::ssize(loss.class_weight);
       if (c != ignored) weight += loss.class_weight.empty() ? 1 : weighs ? loss.class_weight[static_cast<size_t>(c)] : 0;
     }
     return weight;
   };
+}
+
+bool LeavesOutLabels(const Session& session, EntryKind kind, const Feeds& feeds, int64_t rows) {
+  // Other rows may not have been read by this process.
+  const auto [first, last] = session.RowsRead(kind, rows);
+  std::string none;  // for each loss over classes, whether this process has no label
+  for (const LossInfo& loss : session.plan().losses) {
+    const auto found = feeds.find(loss.target);
+    if (loss.classes) none += found != feeds.end() && !HasLabel(loss, found->second, first, last, rows) ? '1' : '0';
+  }
+  const std::vector<std::string> all = session.AllGather(none);
+  for (size_t i = 0; i < none.size(); ++i) {
+    if (std::all_of(all.begin(), all.end(), [&](const std::string& of) { return of.at(i) == '1'; })) return true;
+  }
+  return false;
+}
+
+std::vector<WeighedLoss> WeighLosses(double loss, std::span<const double> terms, double weight, bool left_out) {
+  std::vector<WeighedLoss> made{{loss, left_out ? 0 : weight}};
+  double sum = 0;
+  for (const double term : terms) {
+    const bool counts = !left_out || !std::isnan(term);
+    made.push_back({term, counts ? weight : 0});
+    if (!left_out || !counts) continue;
+    sum += term;
+    made[0] = {sum, weight};
+  }
+  return made;
 }
 
 ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data, const TrainerOptions& options) {
@@ -106,18 +148,21 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   Batches batches(data, shared.order(), options.batch, {.reads = RowsReadBy(session, EntryKind::kEval, data, compared)});
   std::vector<std::unique_ptr<Metric>> metrics;
   for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
-  // Of the loss and its terms.
-  std::vector<double> sums(1 + session.plan().loss_terms.size());
-  double weights = 0;
-  // Computes weight, loss and terms of the batch, then the outputs and targets of each metric.
+  std::vector<WeightedMean> means(1 + session.plan().loss_terms.size());  // of the loss and its terms
+  // Computes loss and terms of the batch, each with its weight, then the outputs and targets of each metric.
   const auto compute = [&](int64_t own) {
     const Feeds feeds = batches.Get(own);
     const std::map<std::string, Tensor> fetched = session.Evaluate(feeds);
     Feeds outputs;
     for (const auto& [name, tensor] : fetched) outputs.emplace(name, tensor.view());
     const double weight = options.loss_weight ? options.loss_weight(feeds) : static_cast<double>(batches.size(own));
-    std::vector<double> losses{weight, ElementAsDouble(outputs.at("loss"), 0)};
-    for (const double term : session.loss_terms()) losses.push_back(term);
+    const double loss = ElementAsDouble(outputs.at("loss"), 0);
+    const bool left_out = std::isnan(loss) && LeavesOutLabels(session, EntryKind::kEval, feeds, batches.size(own));
+    std::vector<double> losses;
+    for (const WeighedLoss& of : WeighLosses(loss, session.loss_terms(), weight, left_out)) {
+      losses.push_back(of.value);
+      losses.push_back(of.weight);
+    }
     std::vector<Tensor> computed{Tensor::From<double>(losses, Shape{std::ssize(losses)})};
     for (const MetricSpec& spec : compared.metrics) {
       const TensorView& output = Named(outputs, spec.output, spec.name, "output");
@@ -127,16 +172,14 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
     return computed;
   };
   shared.Run(compute, [&](int64_t, const std::vector<Tensor>& computed) {
-    const double weight = computed[0].as<double>()[0];
-    // A batch whose targets are all ignored has the loss 0/0.
-    for (size_t i = 0; weight > 0 && i < sums.size(); ++i) sums[i] += computed[0].as<double>()[1 + i] * weight;
-    weights += weight;
+    const std::span<const double> losses = computed[0].as<double>();
+    for (size_t i = 0; i < means.size(); ++i) means[i].Add(losses[2 * i], losses[2 * i + 1]);
     for (size_t m = 0; m < metrics.size(); ++m) metrics[m]->Add(computed[1 + 2 * m].view(), computed[2 + 2 * m].view());
     if (confusion != nullptr) confusion->Add(computed[computed.size() - 2].view(), computed.back().view());
   });
   if (communicator != nullptr && communicator->process() != 0) return {};
-  std::map<std::string, double> values{{"loss", sums[0] / weights}};
-  for (size_t i = 1; i < sums.size(); ++i) values.emplace(session.plan().loss_terms[i - 1], sums[i] / weights);
+  std::map<std::string, double> values{{"loss", means[0].value()}};
+  for (size_t i = 1; i < means.size(); ++i) values.emplace(session.plan().loss_terms[i - 1], means[i].value());
   for (size_t m = 0; m < metrics.size(); ++m) {
     const MetricSpec& spec = options.metrics[m];
     // The first name is that of the metric, and the names of its parts begin with it.

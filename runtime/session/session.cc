@@ -201,6 +201,10 @@ std::pair<int64_t, int64_t> Session::RowsRead(EntryKind kind, int64_t batch) con
   return first < last ? std::pair(first, last) : std::pair<int64_t, int64_t>(0, 1);
 }
 
+std::vector<std::string> Session::AllGather(const std::string& own) const {
+  return communicator() == nullptr ? std::vector<std::string>{own} : communicator()->AllGather(own);
+}
+
 bool Session::copies_inputs() const {
   return std::any_of(plan_->programs.begin(), plan_->programs.end(), [](const Program& program) { return program.input_bytes > 0; });
 }

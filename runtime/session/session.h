@@ -75,6 +75,9 @@ class Session {
   // The number of batches in an epoch. The last batch of an epoch then ends its update (UpdateRule). 0, as at first: epochs end no update.
   void set_epoch(int64_t batches);
 
+  // The texts of all processes that run this session together, in their order. All must call it.
+  std::vector<std::string> AllGather(const std::string& own) const;
+
   // The rows [first, last) that this process's devices read of a batch of `batch` rows; at least one.
   std::pair<int64_t, int64_t> RowsRead(EntryKind kind, int64_t batch) const;
 

@@ -196,20 +196,16 @@ StepReport Trainer::Step() {
   const Feeds& feeds = FeedsOf(index);
   report.began = Now();
   epoch_waited_ += report.began - report.asked;
+  report.rows = batches_->size(index - batches_first_);
   StepOrSkip(feeds, report);
   report.ended = Now();
   report.epoch = epoch;
-  report.rows = batches_->size(index - batches_first_);
   report.epochs_done = static_cast<double>(session_.batch()) / static_cast<double>(batches_per_epoch());
   report.total_batches = total_batches();
-  const double weight = options_.loss_weight ? options_.loss_weight(feeds) : static_cast<double>(report.rows);
   if (!report.skipped) {
-    const std::vector<double>& terms = report.result.terms;
-    term_sums_.resize(terms.size());
-    for (size_t i = 0; weight > 0 && i < terms.size(); ++i) term_sums_[i] += terms[i] * weight;
-    term_weight_ += weight;
-    if (weight > 0) loss_sum_ += report.result.loss * weight;
-    loss_weight_ += weight;
+    terms_.resize(report.losses.size() - 1);
+    loss_.Add(report.losses[0].value, report.losses[0].weight);
+    for (size_t i = 0; i < terms_.size(); ++i) terms_[i].Add(report.losses[i + 1].value, report.losses[i + 1].weight);
   }
   epoch_rows_ += report.rows;
   report.samples_per_s = static_cast<double>(epoch_rows_) / std::max(Now() - epoch_started_, 1e-9);
@@ -223,7 +219,13 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   const double loss = report.result.loss;
   // All state is scanned only if a batch can be undone, or if training ends anyway.
   const std::string state = options_.skip_non_finite || !std::isfinite(loss) ? session_.NonFiniteState() : "";
-  if (std::isfinite(loss) && state.empty()) {
+  const EntryKind kind = session_.plan().accumulate > 1 ? EntryKind::kAccumulate : EntryKind::kStep;
+  // Such a batch adds nothing to the gradients. A loss that is NaN for another reason, too, shows in the state.
+  const bool left_out = std::isnan(loss) && state.empty() && LeavesOutLabels(session_, kind, feeds, report.rows);
+  if ((std::isfinite(loss) || left_out) && state.empty()) {
+    const double weight = options_.loss_weight ? options_.loss_weight(feeds) : static_cast<double>(report.rows);
+    report.losses = WeighLosses(loss, report.result.terms, weight, left_out);
+    report.result.loss = report.losses[0].value;
     skipped_in_a_row_ = 0;
     return;
   }
@@ -296,22 +298,20 @@ void Trainer::EndEpoch(int64_t epoch) {
   const double seconds = std::max(Now() - epoch_started_, 1e-9);
   const SharedCounts counts = options_.shared != nullptr ? options_.shared->counts() : SharedCounts();
   if (options_.shared != nullptr) epoch_rows_ = counts.rows - epoch_base_.rows;
-  const auto [loss_sum, loss_weight] = EpochLoss();
   EpochReport report{.epoch = epoch + 1,
                      .step = judged().step(),
-                     .train_loss = loss_sum / loss_weight,
+                     .train_loss = EpochLoss().value(),
                      .lr = last_lr_,
                      .seconds = seconds,
                      .samples_per_s = static_cast<double>(epoch_rows_) / seconds,
                      .waited_seconds = epoch_waited_,
                      .memory = session_.device_memory()};
-  for (size_t i = 0; options_.shared == nullptr && i < term_sums_.size(); ++i)
-    report.terms.emplace(session_.plan().loss_terms[i], term_sums_[i] / term_weight_);
-  term_sums_.clear();
-  term_weight_ = 0;
+  for (size_t i = 0; options_.shared == nullptr && i < terms_.size(); ++i)
+    report.terms.emplace(session_.plan().loss_terms[i], terms_[i].value());
+  terms_.clear();
   if (last_eval_batch_ == judged().batch()) report.eval = last_eval_;
   waited_seconds_ += epoch_waited_;
-  loss_sum_ = loss_weight_ = 0;
+  loss_ = {};
   if (options_.shared != nullptr) {
     epoch_base_ = counts;
     StartClock();
@@ -319,8 +319,8 @@ void Trainer::EndEpoch(int64_t epoch) {
   observer_.OnEpoch(report);
 }
 
-std::pair<double, double> Trainer::EpochLoss() const {
-  if (options_.shared == nullptr) return {loss_sum_, loss_weight_};
+WeightedMean Trainer::EpochLoss() const {
+  if (options_.shared == nullptr) return loss_;
   const SharedCounts counts = options_.shared->counts();
   return {counts.loss_sum - epoch_base_.loss_sum, counts.loss_weight - epoch_base_.loss_weight};
 }
@@ -343,11 +343,16 @@ void Trainer::AskToSave(SaveReason reason) {
 }
 
 std::string Trainer::state() const {
-  const auto [loss_sum, loss_weight] = EpochLoss();
-  nlohmann::json kept{{"loss_sum", loss_sum},
-                      {"loss_weight", loss_weight},
-                      {"terms", term_sums_},
-                      {"term_weight", term_weight_},
+  const WeightedMean loss = EpochLoss();
+  std::vector<double> sums, weights;
+  for (const WeightedMean& term : terms_) {
+    sums.push_back(term.sum);
+    weights.push_back(term.weight);
+  }
+  nlohmann::json kept{{"loss_sum", loss.sum},
+                      {"loss_weight", loss.weight},
+                      {"terms", sums},
+                      {"term_weights", weights},
                       {"watch", options_.watch.ToString()},
                       {"best", best_},
                       {"best_step", best_step_},
@@ -362,15 +367,13 @@ std::string Trainer::state() const {
 void Trainer::set_state(const std::string& text) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
-    loss_sum_ = json.at("loss_sum").get<double>();
-    loss_weight_ = json.at("loss_weight").get<double>();
-    // Missing in checkpoints of older releases, and those of a loss with other terms mean nothing.
-    term_sums_ = json.value("terms", std::vector<double>());
-    term_weight_ = json.value("term_weight", 0.0);
-    if (term_sums_.size() != session_.plan().loss_terms.size()) {
-      term_sums_.clear();
-      term_weight_ = 0;
-    }
+    loss_ = {json.at("loss_sum").get<double>(), json.at("loss_weight").get<double>()};
+    // Missing in checkpoints of older releases, or with one weight for all; and those of a loss with other terms mean nothing.
+    const std::vector<double> sums = json.value("terms", std::vector<double>());
+    const std::vector<double> weights = json.value("term_weights", std::vector<double>(sums.size(), json.value("term_weight", 0.0)));
+    terms_.clear();
+    const bool same = sums.size() == session_.plan().loss_terms.size() && weights.size() == sums.size();
+    for (size_t i = 0; same && i < sums.size(); ++i) terms_.push_back({sums[i], weights[i]});
     best_ = json.at("best").get<double>();
     best_step_ = json.at("best_step").get<int64_t>();
     stagnant_evaluations_ = json.at("not_better").get<int64_t>();

@@ -72,12 +72,31 @@ struct TrainerOptions {
   Session* snapshot = nullptr;
 };
 
+// A loss of one batch, and what it weighs in a mean over several batches.
+struct WeighedLoss {
+  double value = 0, weight = 0;
+};
+
+// A mean over batches. Those without weight do not count, whatever their value: a mean over no label is 0/0.
+struct WeightedMean {
+  double sum = 0, weight = 0;
+
+  void Add(double value, double of) {
+    if (!(of > 0)) return;
+    sum += value * of;
+    weight += of;
+  }
+  double value() const { return sum / weight; }  // NaN if nothing was added
+};
+
 struct StepReport {
+  // The loss is NaN if all labels of the batch are left out; of several terms, it is the sum of those that have labels.
   StepResult result;
-  int64_t epoch = 0;       // from 0
-  double epochs_done = 0;  // with a fraction
-  int64_t rows = 0;        // of this batch
-  bool skipped = false;    // whether it was left out
+  std::vector<WeighedLoss> losses;  // the loss, then its terms if there are several; empty if the batch was skipped
+  int64_t epoch = 0;                // from 0
+  double epochs_done = 0;           // with a fraction
+  int64_t rows = 0;                 // of this batch
+  bool skipped = false;             // whether it was left out
   int64_t total_batches = 0;
   double samples_per_s = 0;  // since the epoch began, or was resumed
   // In seconds on the steady clock: when its data was requested, when it was available, when the step was done.
@@ -166,6 +185,7 @@ class Trainer {
   const Feeds& FeedsOf(int64_t index);
   // Makes those of the next batch; null if there is none, or it cannot be read, which is reported when it is needed.
   const Feeds* PrefetchNext();
+  // Runs the step of a batch of report.rows rows. Sets result, losses and skipped.
   void StepOrSkip(const Feeds& feeds, StepReport& report);
   // Tells the observer. Adds to an error about state that is not finite where that came from, if that is known.
   void AskToSave(SaveReason reason);
@@ -173,8 +193,7 @@ class Trainer {
   // Makes batches_ of the epoch from batch `index` on: all of it, or this process's part.
   void OpenBatches(int64_t index);
   void StartClock();
-  // The sums of losses and of weights of the current epoch.
-  std::pair<double, double> EpochLoss() const;
+  WeightedMean EpochLoss() const;  // of the current epoch
   // The session that is evaluated and saved.
   Session& judged() const { return options_.snapshot != nullptr ? *options_.snapshot : session_; }
   void EndEpoch(int64_t epoch);
@@ -196,9 +215,8 @@ class Trainer {
   int64_t ahead_ = -1;              // index of the next one; -1: none
 
   // The current epoch.
-  double loss_sum_ = 0, loss_weight_ = 0;
-  std::vector<double> term_sums_;  // by position in Plan::loss_terms
-  double term_weight_ = 0;         // as loss_weight_, but of what the sums cover: less if a checkpoint has no sums
+  WeightedMean loss_;
+  std::vector<WeightedMean> terms_;  // by position in Plan::loss_terms; they cover less than loss_ if a checkpoint has none
   // Of this process only, in seconds on the steady clock.
   double epoch_started_ = 0, epoch_waited_ = 0, saved_at_ = 0, waited_seconds_ = 0;
   int64_t epoch_rows_ = 0;
@@ -226,8 +244,16 @@ class Trainer {
 // there is none. With several losses that have different divisors, rows are used. `losses`: the plan's.
 std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losses, const Dataset& data, const Dataset* more = nullptr);
 
+// Whether one of the plan's losses over classes has no label in this batch of `rows` rows, because all are left out. A mean over them is
+// 0/0 = NaN and its gradients are 0, as in PyTorch. Of a job whose processes run one session together, all must call it.
+bool LeavesOutLabels(const Session& session, EntryKind kind, const Feeds& feeds, int64_t rows);
+
+// The loss of a batch, then its terms if there are several. `left_out`: as LeavesOutLabels says; what is NaN has no weight then, and the
+// loss is the sum of the other terms.
+std::vector<WeighedLoss> WeighLosses(double loss, std::span<const double> terms, double weight, bool left_out);
+
 // "loss", its terms if there are several, and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss
-// is the mean over the batches, each weighted by options.loss_weight.
+// is the mean over the batches, each weighted by options.loss_weight; a loss that has no label in a batch leaves that batch out.
 std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options);
 
 }  // namespace gradloom

@@ -28,8 +28,8 @@ StopReason Trainer::RunShared() {
   GRADLOOM_CHECK(session_.plan().accumulate == 1 && !options_.skip_non_finite);
   if (Finished()) return StopReason::kDone;
   if (own_updates_ < 0) own_updates_ = session_.step();
-  epoch_base_ = {.loss_sum = -loss_sum_, .loss_weight = -loss_weight_};
-  loss_sum_ = loss_weight_ = 0;
+  epoch_base_ = {.loss_sum = -loss_.sum, .loss_weight = -loss_.weight};
+  loss_ = {};
   if (plateau_) shared.BeginLearningRate(plateau_->lr());
   StartClock();
   int64_t seen = session_.batch();
@@ -44,9 +44,9 @@ StopReason Trainer::RunShared() {
     const int64_t before = shared.done();
     StepReport step = Step();
     own_updates_ = session_.step();
-    const int64_t done = shared.Finish(step.rows, loss_sum_, loss_weight_, before);
-    loss_sum_ = loss_weight_ = term_weight_ = 0;
-    term_sums_.clear();
+    const int64_t done = shared.Finish(step.rows, loss_.sum, loss_.weight, before);
+    loss_ = {};
+    terms_.clear();
     step.result.step = step.result.batch = done;
     step.epochs_done = static_cast<double>(done) / static_cast<double>(batches_per_epoch());
     if (shared.leads()) HandleShared(step, seen);

@@ -240,6 +240,55 @@ TEST(Trainer, MetricsLeaveOutTheIgnoredClass) {
   EXPECT_EQ(AccuracyOf(plan, data, "accuracy(s, y)"), 1);
 }
 
+// A mean over no label is 0/0 and trains nothing: the run goes on, and the means over batches leave that batch out.
+TEST(Trainer, GoesOnWhereAllLabelsAreIgnored) {
+  const auto model = ModelOfText("ignored", "g (float[N, 2] x) => (float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}> { s = MatMul (x, w) }");
+  const std::vector<float> x = {1, 0, 0, 1, 1, 0, 0, 1}, halves(8, 0.5f);
+  const std::vector<int64_t> some = {0, -100, -100, 1}, none(4, -100);
+  const auto data = [&](const std::vector<int64_t>& y) {
+    return gradloom::Dataset(
+        gradloom::Feeds{{"x", TensorView(x.data(), {4, 2})}, {"y", TensorView(y.data(), {4})}, {"t", TensorView(halves.data(), {4, 2})}});
+  };
+  const gradloom::Loss classes = gradloom::Loss::CrossEntropy("s", "y");
+  const gradloom::Loss both = classes + gradloom::Loss::Mse("s", "t");
+  const double of_row = std::log1p(std::exp(-1.0));
+  struct Case {
+    std::string devices;
+    int64_t batch;
+    std::string accumulate;
+  };
+  for (const auto& [devices, batch, accumulate] :
+       {Case{"cpu", 1, "1"}, Case{"cpu", 1, "2"}, Case{"cpu:2", 2, "1"}, Case{"cpu:2", 2, "2"}}) {
+    SCOPED_TRACE(devices + " " + accumulate);
+    const auto fit = [&](const gradloom::Loss& loss, double lr, const std::vector<int64_t>& y, std::map<std::string, double>& evaluated) {
+      const auto plan = gradloom::Compile(model, {.loss = loss,
+                                                  .optimizer = gradloom::Sgd{.lr = lr},
+                                                  .batch = batch,
+                                                  .devices = devices,
+                                                  .settings = {{"train.accumulate", accumulate}}});
+      gradloom::Trainer trainer(plan, {.train = data(y), .eval = data(y), .epochs = 8, .batch = batch});
+      const auto result = trainer.Fit({.on_evaluation = [&](const gradloom::Evaluation& e) {
+        evaluated = e.values;
+        return true;
+      }});
+      EXPECT_EQ(trainer.session().FlatParameters(), (std::vector<float>{1, 0, 0, 1}));
+      return result.train_loss;
+    };
+    std::map<std::string, double> evaluated;
+    EXPECT_TRUE(std::isnan(fit(classes, 1, none, evaluated)));
+    EXPECT_TRUE(std::isnan(evaluated.at("loss")));
+    EXPECT_NEAR(fit(classes, 0, some, evaluated), of_row, 1e-6);
+    EXPECT_NEAR(evaluated.at("loss"), of_row, 1e-6);
+    const double train_loss = fit(both, 0, some, evaluated);
+    EXPECT_NEAR(evaluated.at("loss/cross_entropy"), of_row, 1e-6);
+    EXPECT_NEAR(evaluated.at("loss/mse"), 0.25, 1e-6);
+    if (batch > 1) continue;
+    // Of the batches of one row, half have both terms.
+    EXPECT_NEAR(train_loss, of_row / 2 + 0.25, 1e-6);
+    EXPECT_NEAR(evaluated.at("loss"), of_row / 2 + 0.25, 1e-6);
+  }
+}
+
 gradloom::Plan CompiledWith(const gradloom::Model& model, const std::string& loss) {
   return gradloom::Compile(model, {.loss = gradloom::Loss(loss), .optimizer = gradloom::Sgd{.lr = 0}, .batch = 4});
 }

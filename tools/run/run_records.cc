@@ -84,15 +84,15 @@ RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, 
     : folder_(folder), options_(options) {
   try {
     const nlohmann::json json = nlohmann::json::parse(state);
-    loss_sum_ = json.at("loss_sum").get<double>();
     rows_ = json.at("rows").get<int64_t>();
-    // Missing in checkpoints of older releases, and those of a loss with other terms mean nothing.
-    term_sums_ = json.value("terms", std::vector<double>());
-    term_rows_ = json.value("term_rows", int64_t{0});
-    if (term_sums_.size() != options_.terms.size()) {
-      term_sums_.clear();
-      term_rows_ = 0;
-    }
+    // In checkpoints of older releases the rows were the same for all sums.
+    loss_ = {json.at("loss_sum").get<double>(), json.value("loss_rows", static_cast<double>(rows_))};
+    const std::vector<double> sums = json.value("terms", std::vector<double>());
+    const nlohmann::json counted = json.value("term_rows", nlohmann::json(0));
+    const auto rows = counted.is_array() ? counted.get<std::vector<double>>() : std::vector<double>(sums.size(), counted.get<double>());
+    // Those of a loss with other terms mean nothing.
+    const bool same = sums.size() == options_.terms.size() && rows.size() == sums.size();
+    for (size_t i = 0; same && i < sums.size(); ++i) terms_.push_back({sums[i], rows[i]});
     TruncateFile(folder + "/metrics.jsonl", json.at("metrics_bytes").get<uint64_t>());
     // In lines, because columns may have been added since; missing in checkpoints of older releases.
     const std::string results = folder + "/results.csv";
@@ -109,14 +109,25 @@ std::string RunRecords::state() {
     file.seekp(0, std::ios::end);
     return static_cast<int64_t>(file.tellp());
   };
-  return nlohmann::json{{"loss_sum", loss_sum_},        {"terms", term_sums_},         {"term_rows", term_rows_},    {"rows", rows_},
-                        {"metrics_bytes", size(json_)}, {"results_bytes", size(csv_)}, {"results_lines", csv_lines_}}
+  std::vector<double> sums, rows;
+  for (const WeightedMean& term : terms_) {
+    sums.push_back(term.sum);
+    rows.push_back(term.weight);
+  }
+  return nlohmann::json{{"loss_sum", loss_.sum},
+                        {"loss_rows", loss_.weight},
+                        {"terms", sums},
+                        {"term_rows", rows},
+                        {"rows", rows_},
+                        {"metrics_bytes", size(json_)},
+                        {"results_bytes", size(csv_)},
+                        {"results_lines", csv_lines_}}
       .dump();
 }
 
 void RunRecords::Open(int64_t next_step) {
   json_ = OpenToAppend(folder_ + "/metrics.jsonl");
-  term_sums_.resize(options_.terms.size());
+  terms_.resize(options_.terms.size());
   OpenResults();
   if (!options_.tensorboard) return;
   events_ = std::make_unique<EventFile>(folder_, next_step);
@@ -157,10 +168,12 @@ void RunRecords::WriteJsonLine(const std::string& line) {
 void RunRecords::OnStep(const StepReport& step) {
   last_ = step;
   if (!step.skipped) {
-    loss_sum_ += step.result.loss * static_cast<double>(step.rows);
-    for (size_t i = 0; i < term_sums_.size(); ++i) term_sums_[i] += step.result.terms.at(i) * static_cast<double>(step.rows);
+    const auto add = [&](const WeighedLoss& loss, WeightedMean& mean) {
+      mean.Add(loss.value, loss.weight > 0 ? static_cast<double>(step.rows) : 0);
+    };
+    add(step.losses.at(0), loss_);
+    for (size_t i = 0; i < terms_.size(); ++i) add(step.losses.at(i + 1), terms_[i]);
     rows_ += step.rows;
-    term_rows_ += step.rows;
   }
   if (!step.result.updated) return;
   const bool due = PassesMultiple(last_step_, step.result.step, options_.every);
@@ -170,11 +183,10 @@ void RunRecords::OnStep(const StepReport& step) {
 
 void RunRecords::WriteTrainLine() {
   if (rows_ == 0) return;
-  const double loss = loss_sum_ / static_cast<double>(rows_);
+  const double loss = loss_.value();
   const StepResult& result = last_.result;
   std::map<std::string, double> terms;
-  for (size_t i = 0; term_rows_ > 0 && i < term_sums_.size(); ++i)
-    terms.emplace(options_.terms[i], term_sums_[i] / static_cast<double>(term_rows_));
+  for (size_t i = 0; i < terms_.size(); ++i) terms.emplace(options_.terms[i], terms_[i].value());
   WriteJsonLine(TrainLine(last_, loss, terms, options_.gpu_bytes).dump());
   if (events_ != nullptr) {
     std::map<std::string, double> scalars{{"train/loss", loss}, {"train/lr", result.lr}, {"train/samples_per_sec", last_.samples_per_s}};
@@ -182,9 +194,9 @@ void RunRecords::WriteTrainLine() {
     if (result.grad_norm >= 0) scalars["train/grad_norm"] = result.grad_norm;
     events_->Add(result.step, scalars);
   }
-  loss_sum_ = 0;
-  term_sums_.assign(term_sums_.size(), 0);
-  rows_ = term_rows_ = 0;
+  loss_ = {};
+  terms_.assign(terms_.size(), {});
+  rows_ = 0;
 }
 
 void RunRecords::OnEvaluation(const EvaluationReport& evaluation) {

@@ -66,9 +66,10 @@ class RunRecords : public TrainerObserver {
   std::unique_ptr<EventFile> events_;
   StepReport last_;
   int64_t last_step_ = -1;  // of an update
-  double loss_sum_ = 0;
-  std::vector<double> term_sums_;     // by position in options_.terms
-  int64_t rows_ = 0, term_rows_ = 0;  // that the sums cover
+  // Since the last line: the rows trained on, and the means over them.
+  int64_t rows_ = 0;
+  WeightedMean loss_;
+  std::vector<WeightedMean> terms_;  // by position in options_.terms
 };
 
 }  // namespace gradloom
