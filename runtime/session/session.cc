@@ -391,14 +391,16 @@ void Session::UndoStep() {
   set_position(kept_.step, kept_.batch);
 }
 
-StepResult Session::SkipBatch() {
+StepResult Session::SkipBatch(bool none_left) {
   StepResult result{.lr = learning_rate()};
-  result.updated = CountsBatches() && EndsUpdate(batch_, accumulated_);
+  const bool ends = CountsBatches() && EndsUpdate(batch_, accumulated_);
+  result.updated = ends && !none_left;
   if (result.updated) {
     Run(FindEntry(EntryKind::kUpdate, {}), {});
     parts_pending_ = false;
   }
   CountBatch(result.updated);
+  if (ends) accumulated_ = 0;
   result.step = step_;
   result.batch = batch_;
   return result;

@@ -138,8 +138,9 @@ class Session {
   void KeepState();
   void UndoStep();
 
-  // Counts a batch without training on it. If it is the last one of an update, the update uses the others.
-  StepResult SkipBatch();
+  // Counts a batch without training on it. If it is the last one of an update, the update uses the others; `none_left`: there is no other,
+  // so there is no update.
+  StepResult SkipBatch(bool none_left);
 
   // The name of the first parameter, optimizer state or accumulated gradient (except with a scaled loss) that has NaN or infinity; "" if
   // there is none. If processes of a job hold parts of the state, all call it together and get the same result.

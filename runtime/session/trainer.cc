@@ -242,7 +242,7 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
                 diverged.where(), diverged.help());
   }
   session_.UndoStep();
-  report.result = session_.SkipBatch();
+  report.result = session_.SkipBatch(/*none_left=*/skipped_in_a_row_ > session_.accumulated());
   report.result.loss = loss;
   report.skipped = true;
   ++skipped_;

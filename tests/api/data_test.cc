@@ -193,6 +193,20 @@ TEST(Trainer, LeavesOutBatchesThatAreNotFinite) {
   for (const float value : trainer.session().FlatParameters()) ASSERT_TRUE(std::isfinite(value));
 }
 
+// An update that has no batch left changes nothing, though weight decay and momentum need no gradients.
+TEST(Trainer, LeavesOutUpdatesWithoutBatches) {
+  const auto plan = CompileHousing(
+      {.optimizer = gradloom::Sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.5}, .batch = 16, .settings = {{"train.accumulate", "2"}}});
+  const std::vector<float> features(64 * 13, 1), targets(64, std::nanf(""));
+  const gradloom::Dataset data(
+      gradloom::Feeds{{"features", TensorView(features.data(), {64, 13})}, {"target", TensorView(targets.data(), {64, 1})}});
+  gradloom::Trainer trainer(plan, {.train = data, .epochs = 2, .batch = 16, .skip_non_finite = true});
+  const std::vector<float> before = trainer.session().FlatParameters();
+  trainer.Fit();
+  EXPECT_EQ(trainer.session().FlatParameters(), before);
+  EXPECT_EQ(trainer.session().step(), 0);
+}
+
 gradloom::Model ModelOfText(const std::string& name, const std::string& graph) {
   const std::string path = TemporaryFile(name + ".onnxtxt");
   std::ofstream(path) << "<ir_version: 8, opset_import: [\"\" : 17]>\n" << graph;

@@ -177,7 +177,7 @@ TEST(Updates, WithoutASkippedBatch) {
       const auto some = SessionFor(devices, 4, 4, {}), others = SessionFor(devices, 4, 3, {});
       for (size_t i = 0; i < 4; ++i) {
         if (i == skipped) {
-          some->SkipBatch();
+          some->SkipBatch(false);
         } else {
           some->Step(Views(parts[i]));
           others->Step(Views(parts[i]));
