@@ -24,6 +24,7 @@ class Plateau {
   double Step(double value);
 
   double lr() const { return lr_; }
+  void set_lr(double lr) { lr_ = lr; }
 
   // Begins to compare anew, as for values of another kind. The learning rate stays.
   void ForgetValues();

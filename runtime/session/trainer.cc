@@ -349,7 +349,8 @@ std::string Trainer::state() const {
     sums.push_back(term.sum);
     weights.push_back(term.weight);
   }
-  nlohmann::json kept{{"loss_sum", loss.sum},
+  nlohmann::json kept{{"lr", session_.plan().schedule.lr},
+                      {"loss_sum", loss.sum},
                       {"loss_weight", loss.weight},
                       {"terms", sums},
                       {"term_weights", weights},
@@ -384,7 +385,12 @@ void Trainer::set_state(const std::string& text) {
     const std::string plateau = json.value("plateau", "");
     if (plateau_ && !plateau.empty()) {
       plateau_->set_state(plateau);
+      // A rate that the run was given since replaces the reduced one.
+      const double lr = session_.plan().schedule.lr;
+      if (json.value("lr", lr) != lr) plateau_->set_lr(lr);
       session_.set_learning_rate(plateau_->lr());
+    } else if (!plateau.empty()) {
+      session_.set_learning_rate(-1);  // of the schedule
     }
     // Missing in checkpoints of older releases.
     const std::string watched = json.value("watch", options_.watch.ToString());

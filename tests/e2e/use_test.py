@@ -388,6 +388,15 @@ class UseTest(unittest.TestCase):
             self.run_command(["resume", "runs/half", "--from", f"step-{2 * epoch:06}"])
             same = self.json(["diff", "runs/plateau/state.safetensors", "runs/half/state.safetensors", "--json"])
             self.assertTrue(same["same"], (epoch, same))
+        # A new rate replaces the reduced one.
+        shutil.copytree("runs/plateau", "runs/faster")
+        self.run_command(["resume", "runs/faster", "--from", "step-000034", "--lr", "0.4"])
+        with open("runs/faster/results.csv", newline="") as file:
+            faster = [float(row["lr"]) for row in csv.DictReader(file)]
+        self.assertEqual(faster[:17], rates[:17])
+        self.assertLess(rates[17], 0.5)
+        self.assertEqual(faster[17], 0.4)
+        self.assertLessEqual(set(faster[17:]), {0.4, 0.2, 0.1, 0.05})
 
     def test_generate(self):
         # Scores of the next token: by the weights the next one of a ring, otherwise by chance.
