@@ -144,17 +144,18 @@ void NllGradient(GradientContext& c) {
 // The gradient of ONNX's two losses with respect to each row's -w[t] log p[t].
 ValueId UpstreamOfRows(GradientContext& c, const LossRows& rows) {
   const std::string reduction = c.attributes().String("reduction", "mean");
-  if (reduction == "sum") return c.grad(0);
-  if (reduction == "none") return c.b.Reshape(c.grad(0), c.b.shape(rows.target));
+  const ValueId upstream = InAtLeast32Bits(c.b, c.grad(0));
+  if (reduction == "sum") return upstream;
+  if (reduction == "none") return c.b.Reshape(upstream, c.b.shape(rows.target));
   const std::vector<ValueId> sums =
       c.b.Ops("Nll", kGradloomDomain, {rows.scores, rows.target, rows.class_weight}, 2, {{"ignore_index", rows.ignore_index}});
-  return c.b.Div(c.grad(0), sums[1]);
+  return c.b.Div(upstream, sums[1]);
 }
 
 void NegativeLogLikelihoodGradient(GradientContext& c) {
   if (!c.needs(0)) return;
   const LossRows rows = RowsOfOnnxLoss(c.b, c.node());
-  c.set(0, rows.Restore(c.b, NllGradOf(c.b, rows, UpstreamOfRows(c, rows)), c.b.shape(c.in(0))));
+  c.set(0, rows.Restore(c.b, NllGradOf(c.b, rows, UpstreamOfRows(c, rows)), c.b.graph().type(c.in(0))));
 }
 
 void SoftmaxCrossEntropyGradient(GradientContext& c) {
@@ -167,10 +168,10 @@ void SoftmaxCrossEntropyGradient(GradientContext& c) {
                        {{"ignore_index", rows.ignore_index}});
   }
   if (c.grad(1) != kNoValue) {
-    const ValueId through = ThroughLogProb(c.b, rows.scores, FlattenClasses(c.b, c.grad(1), 1));
+    const ValueId through = ThroughLogProb(c.b, rows.scores, FlattenClasses(c.b, InAtLeast32Bits(c.b, c.grad(1)), 1));
     gradient = gradient == kNoValue ? through : c.b.Add(gradient, through);
   }
-  if (gradient != kNoValue) c.set(0, rows.Restore(c.b, gradient, c.b.shape(c.in(0))));
+  if (gradient != kNoValue) c.set(0, rows.Restore(c.b, gradient, c.b.graph().type(c.in(0))));
 }
 
 // A mean includes its denominator: compiler/passes/expose_sums separates them if a batch is divided.
@@ -201,6 +202,8 @@ constexpr Op kOps[] = {
 
 std::span<const Op> LossOps() { return kOps; }
 
+ValueId InAtLeast32Bits(GraphBuilder& b, ValueId value) { return Is16BitFloat(b.dtype(value)) ? b.Cast(value, DType::kFloat32) : value; }
+
 ValueId FlattenClasses(GraphBuilder& b, ValueId scores, int axis) {
   const Shape shape = b.shape(scores);
   std::vector<int64_t> perm;
@@ -214,20 +217,22 @@ ValueId FlattenClasses(GraphBuilder& b, ValueId scores, int axis) {
   return b.Reshape(b.Transpose(scores, perm), Shape{rows, classes});
 }
 
-ValueId LossRows::Restore(GraphBuilder& b, ValueId gradient, const Shape& shape) const {
+ValueId LossRows::Restore(GraphBuilder& b, ValueId gradient, const ValueType& type) const {
+  const Shape& shape = type.shape;
   std::vector<int64_t> moved, perm;
   for (int i = 0; i < shape.rank(); ++i) {
     if (i != axis) moved.push_back(shape[i]);
     perm.push_back(i < axis ? i : i == axis ? shape.rank() - 1 : i - 1);
   }
   moved.push_back(shape[axis]);
-  return b.Transpose(b.Reshape(gradient, Shape(moved)), perm);
+  const ValueId restored = b.Transpose(b.Reshape(gradient, Shape(moved)), perm);
+  return b.dtype(restored) == type.dtype ? restored : b.Cast(restored, type.dtype);
 }
 
 LossRows RowsOfOnnxLoss(GraphBuilder& b, const Node& node) {
-  LossRows rows{.scores = FlattenClasses(b, node.inputs[0], 1)};
+  LossRows rows{.scores = FlattenClasses(b, InAtLeast32Bits(b, node.inputs[0]), 1)};
   rows.target = b.Cast(b.Reshape(node.inputs[1], Shape{b.shape(rows.scores)[0]}), DType::kInt64);
-  if (HasInput(node, 2)) rows.class_weight = node.inputs[2];
+  if (HasInput(node, 2)) rows.class_weight = InAtLeast32Bits(b, node.inputs[2]);
   // Without ignore_index ONNX ignores no label, so a label that cannot occur is used.
   rows.ignore_index = node.attributes.Int("ignore_index", INT64_MIN);
   return rows;

@@ -5,6 +5,9 @@
 
 namespace gradloom {
 
+// In float32 if it has 16 bits: sums of many elements, and their number, are beyond what 16 bits hold.
+ValueId InAtLeast32Bits(GraphBuilder& b, ValueId value);
+
 // Moves `axis` (in [0, rank)) last and flattens the others into rows.
 ValueId FlattenClasses(GraphBuilder& b, ValueId scores, int axis);
 
@@ -16,11 +19,11 @@ struct LossRows {
   int64_t ignore_index = -100;
   int axis = 1;  // the axis of the classes in the original shape
 
-  // Reshapes a gradient of the rows to the shape of the original scores.
-  ValueId Restore(GraphBuilder& b, ValueId gradient, const Shape& shape) const;
+  // Converts a gradient of the rows to the type and shape of the original scores.
+  ValueId Restore(GraphBuilder& b, ValueId gradient, const ValueType& type) const;
 };
 
-// The operands of an ONNX SoftmaxCrossEntropyLoss or NegativeLogLikelihoodLoss, flattened.
+// The operands of an ONNX SoftmaxCrossEntropyLoss or NegativeLogLikelihoodLoss, flattened, in at least 32 bits.
 LossRows RowsOfOnnxLoss(GraphBuilder& b, const Node& node);
 
 }  // namespace gradloom

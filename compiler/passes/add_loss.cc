@@ -14,9 +14,6 @@ namespace {
 // cross_entropy of an output that is already a softmax.
 constexpr std::string_view kOfProbabilities = "cross_entropy_of_probabilities";
 
-// Sums of many elements, and their number, are beyond what 16 bits hold.
-ValueId InAtLeast32Bits(GraphBuilder& b, ValueId value) { return Is16BitFloat(b.dtype(value)) ? b.Cast(value, DType::kFloat32) : value; }
-
 class LossBuilder {
  public:
   LossBuilder(GraphBuilder& builder, const LossTerm& term, LossOperands& operands)

@@ -24,7 +24,9 @@ void MeanLoss(GraphBuilder& b, const Node& node) {
   const bool scores = node.op == "SoftmaxCrossEntropyLoss";
   const std::vector<ValueId> sums = b.Ops(scores ? "CrossEntropy" : "Nll", kGradloomDomain, {rows.scores, rows.target, rows.class_weight},
                                           scores ? 3 : 2, {{"ignore_index", rows.ignore_index}});
-  Become(b, node.outputs[0], b.Reshape(b.Div(sums[0], sums[1]), b.shape(node.outputs[0])));
+  const ValueId mean = b.Reshape(b.Div(sums[0], sums[1]), b.shape(node.outputs[0]));
+  const DType type = b.dtype(node.outputs[0]);
+  Become(b, node.outputs[0], b.dtype(mean) == type ? mean : b.Cast(mean, type));
   if (node.outputs.size() > 1) Become(b, node.outputs[1], b.Op("LogSoftmax", {node.inputs[0]}, {{"axis", int64_t{1}}}));
 }
 

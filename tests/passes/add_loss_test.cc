@@ -264,6 +264,24 @@ TEST(AddLoss, TermsHaveDifferentNames) {
   EXPECT_EQ(names({{.type = "mse", .output = "a"}, {.type = "mse", .output = "b\n"}}), (Names{"loss/a", "loss/b\\x0a"}));
 }
 
+// The mean of 16,384 rows whose sum is more than the largest float16.
+TEST(AddLoss, OnnxMeansOf16BitScores) {
+  for (const char* loss : {"SoftmaxCrossEntropyLoss (z, y)", "NegativeLogLikelihoodLoss (z, y)"}) {
+    Session session = SessionOf(
+        "g (float16[N, 2, 8192] x, int64[N, 8192] y) => (float16 loss) <float[1, 2, 1] w = {2, 1}> "
+        "{ half = Cast <to = 10> (w) z = Mul (x, half) loss = " +
+            std::string(loss) + " }",
+        {{.type = "output", .output = "loss"}}, 2);
+    std::vector<float> scores(32768, 0);
+    for (size_t i = 0; i < scores.size(); ++i) scores[i] = i / 8192 % 2 == 0 ? 5.0f : -10.0f;
+    const Tensor x = Converted(Tensor::From<float>(scores, Shape{2, 2, 8192}).view(), DType::kFloat16);
+    Tensor y(DType::kInt64, Shape{2, 8192});
+    for (int64_t& label : y.as<int64_t>()) label = 1;
+    EXPECT_NEAR(session.Step({{"x", x.view()}, {"y", y.view()}}).loss, loss[0] == 'S' ? 20 : 10, 0.02) << loss;
+    EXPECT_NEAR(ElementAsDouble(session.Fetched("grad/w"), 1), 10, 0.02) << loss;
+  }
+}
+
 // 131,072 elements: more than the largest float16.
 TEST(AddLoss, CountsElementsOf16BitOutputs) {
   Session session = SessionOf(
