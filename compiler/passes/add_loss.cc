@@ -27,6 +27,9 @@ class LossBuilder {
           "the output '" + Escaped(b_.graph().value(output_).name) + "' is " + b_.graph().type(output_).ToString() + ", not floating-point",
           Where());
     }
+    CheckRange("label_smoothing", term.label_smoothing, term.label_smoothing >= 0 && term.label_smoothing <= 1, "from 0 to 1");
+    CheckRange("beta", term.beta, term.beta >= 0, "at least 0");
+    CheckRange("delta", term.delta, term.delta > 0, "above 0");
     output_ = InAtLeast32Bits(b_, given_);
   }
 
@@ -49,6 +52,11 @@ class LossBuilder {
 
  private:
   std::string Where() const { return "loss " + Escaped(term_.type); }
+
+  void CheckRange(const char* option, double value, bool within, const char* range) const {
+    if (within) return;
+    throw Error(ErrorCode::kConfig, std::string(option) + " must be " + range + ", got " + Attributes::ToString(value), Where());
+  }
 
   ValueId Scalar(double value) { return b_.Scalar(value, b_.dtype(output_)); }
   ValueId Square(ValueId x) { return b_.Mul(x, x); }
@@ -215,6 +223,14 @@ class LossBuilder {
     const ValueId linear = b_.Mul(b_.Sub(Scalar(1), target), output_);
     ValueId positive = b_.Op("Softplus", {b_.Neg(output_)});
     if (!term_.pos_weight.empty()) {
+      const Shape& shape = b_.shape(output_);
+      const auto weights = std::ssize(term_.pos_weight);
+      if (weights != 1 && (shape.rank() == 0 || shape[shape.rank() - 1] != weights)) {
+        throw Error(ErrorCode::kConfig,
+                    "got " + std::to_string(weights) + " values of pos_weight for the output " + OutputText() +
+                        ", expected one, or one for each element of its last axis",
+                    Where());
+      }
       const ValueId extra = term_.pos_weight.size() == 1 ? Scalar(term_.pos_weight[0] - 1) : b_.Sub(Vector(term_.pos_weight), Scalar(1));
       positive = b_.Mul(positive, b_.Add(b_.Mul(target, extra), Scalar(1)));
     }

@@ -28,13 +28,13 @@ struct LossTerm {
   // cross_entropy and nll: the axis of the classes; -1 is the last one, with all others as batch.
   int64_t class_axis = 1;
   std::optional<int64_t> ignore_index;  // PyTorch's default is -100
-  double label_smoothing = 0;           // cross_entropy
+  double label_smoothing = 0;           // cross_entropy: from 0 to 1
   bool probabilities = false;           // cross_entropy: the target has a probability for each class, in the output's shape
   std::vector<double> class_weight;     // one per class; empty: none
 
-  double beta = 1;                 // smooth_l1
-  double delta = 1;                // huber
-  std::vector<double> pos_weight;  // bce_with_logits: broadcast against the output; empty: none
+  double beta = 1;                 // smooth_l1: at least 0
+  double delta = 1;                // huber: above 0
+  std::vector<double> pos_weight;  // bce_with_logits: one, or one for each element of the output's last axis; empty: none
 
   int training_info = 0;  // algorithm: index of the file's training_info
 
@@ -59,9 +59,9 @@ struct AddedLoss {
 
 // Appends the weighted sum of the terms. A mean is a sum divided by an explicit denominator, so parts of a batch
 // add up. Targets become inputs of the graph: int64 classes for cross_entropy and nll, otherwise of the output's type and shape. A target
-// that several terms name is one input. Throws Error(kConfig) for an unknown type or output, Error(kShape, kType) for an output that a term
-// cannot use, and for a target that two terms need in different forms (LossOperands::Target). `batch`: of the model, for graphs
-// (AddLossGraph).
+// that several terms name is one input. Throws Error(kConfig) for an unknown type or output, an option out of its range, Error(kShape,
+// kType) for an output that a term cannot use, and for a target that two terms need in different forms (LossOperands::Target). `batch`: of
+// the model, for graphs (AddLossGraph).
 AddedLoss AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands);
 
 // The names under which several terms are fetched: "loss/NAME", all different; none for a single term. NAME is that of the term's output

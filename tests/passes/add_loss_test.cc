@@ -264,6 +264,21 @@ TEST(AddLoss, TermsHaveDifferentNames) {
   EXPECT_EQ(names({{.type = "mse", .output = "a"}, {.type = "mse", .output = "b\n"}}), (Names{"loss/a", "loss/b\\x0a"}));
 }
 
+TEST(AddLoss, RefusesOptionsOutOfRange) {
+  const auto refused = [](const LossTerm& term, const std::string& graph = kInner) {
+    const Error error = Refused(graph, {term});
+    EXPECT_EQ(error.code(), ErrorCode::kConfig) << error.Describe();
+    return error.message();
+  };
+  ExpectHas(refused({.type = "cross_entropy", .output = "z", .label_smoothing = 1.5}), "label_smoothing must be from 0 to 1, got 1.5");
+  ExpectHas(refused({.type = "cross_entropy", .output = "z", .label_smoothing = std::nan("")}), "label_smoothing must be from 0 to 1");
+  ExpectHas(refused({.type = "smooth_l1", .output = "z", .beta = -1}), "beta must be at least 0, got -1");
+  ExpectHas(refused({.type = "huber", .output = "z", .delta = 0}), "delta must be above 0, got 0");
+  const std::string weights = "got 3 values of pos_weight for the output ";
+  ExpectHas(refused({.type = "bce_with_logits", .output = "z", .pos_weight = {1, 2, 3}}), weights + "'z' [2,2]");
+  ExpectHas(refused({.type = "bce_with_logits", .output = "column", .pos_weight = {1, 2, 3}}, kColumn), weights + "'column' [2,1]");
+}
+
 // The mean of 16,384 rows whose sum is more than the largest float16.
 TEST(AddLoss, OnnxMeansOf16BitScores) {
   for (const char* loss : {"SoftmaxCrossEntropyLoss (z, y)", "NegativeLogLikelihoodLoss (z, y)"}) {

@@ -1,9 +1,14 @@
 #include "tools/run/loss_terms.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "compiler/onnx_loss.h"
 #include "runtime/base/call_text.h"
@@ -15,24 +20,82 @@
 namespace gradloom {
 namespace {
 
+constexpr std::string_view kAlgorithm = "algorithm";
+
+constexpr std::string_view kClassLosses = "cross_entropy, cross_entropy_of_probabilities, nll";
+constexpr std::string_view kSmoothedLosses = "cross_entropy, cross_entropy_of_probabilities";
+
+// The options of losses, with the losses that have them; every loss but `algorithm` has the one without a list.
+constexpr struct {
+  std::string_view option, losses;
+} kOptions[] = {
+    {"reduction", ""},
+    {"class_axis", kClassLosses},
+    {"ignore_index", kClassLosses},
+    {"label_smoothing", kSmoothedLosses},
+    {"probabilities", kSmoothedLosses},
+    {"class_weight", kClassLosses},
+    {"pos_weight", "bce_with_logits"},
+    {"beta", "smooth_l1"},
+    {"delta", "huber"},
+    {"training_info", kAlgorithm},
+};
+
+bool HasOption(const std::string& loss, std::string_view losses) {
+  if (losses.empty()) return loss != kAlgorithm;
+  const std::vector<std::string> listed = Pieces(std::string(losses), ',');
+  return std::find(listed.begin(), listed.end(), loss) != listed.end();
+}
+
+// Throws Error(kConfig) for an option that no loss has, or only others.
+void CheckOption(const std::string& loss, const std::string& option) {
+  std::vector<std::string> own;
+  for (const auto& [name, losses] : kOptions) {
+    if (HasOption(loss, losses)) own.emplace_back(name);
+  }
+  for (const auto& [name, losses] : kOptions) {
+    if (name != option || HasOption(loss, losses)) continue;
+    throw Error(
+        ErrorCode::kConfig,
+        option + (losses.empty() ? " is not an option of " : " is an option of " + std::string(losses) + ", and the loss is ") + loss, "",
+        "leave it out, or choose another loss");
+  }
+  CheckOneOf(option, own, "unknown option of a loss '" + Escaped(option) + "'");
+}
+
+double FiniteNumber(const std::string& text, const std::string& what) {
+  const double value = ParseNumber(text, what);
+  if (!std::isfinite(value)) throw Error(ErrorCode::kConfig, what + " must be a finite number, got '" + Escaped(text) + "'");
+  return value;
+}
+
+// At most 2^31 - 1 in magnitude.
+int WholeNumber(const std::string& text, const std::string& what) {
+  const double value = ParseNumber(text, what);
+  if (!(std::abs(value) <= std::numeric_limits<int>::max()) || value != std::trunc(value))
+    throw Error(ErrorCode::kConfig, what + " must be a whole number, got '" + Escaped(text) + "'");
+  return static_cast<int>(value);
+}
+
 std::vector<double> Numbers(const std::string& text, const std::string& what) {
   std::vector<double> values;
-  for (const std::string& piece : Pieces(text, ':')) values.push_back(ParseNumber(piece, what));
+  for (const std::string& piece : Pieces(text, ':')) values.push_back(FiniteNumber(piece, what));
   return values;
 }
 
 void SetOption(LossTerm& term, const std::string& key, const std::string& value) {
+  CheckOption(term.type, key);
   const std::string what = "option " + key + " of the loss";
-  if (key == "training_info" && term.type == "algorithm") {
-    term.training_info = static_cast<int>(ParseNumber(value, what));
+  if (key == "training_info") {
+    term.training_info = WholeNumber(value, what);
   } else if (key == "reduction") {
     term.reduction = value;
   } else if (key == "class_axis") {
-    term.class_axis = static_cast<int64_t>(ParseNumber(value, what));
+    term.class_axis = WholeNumber(value, what);
   } else if (key == "ignore_index") {
-    term.ignore_index = static_cast<int64_t>(ParseNumber(value, what));
+    term.ignore_index = WholeNumber(value, what);
   } else if (key == "label_smoothing") {
-    term.label_smoothing = ParseNumber(value, what);
+    term.label_smoothing = FiniteNumber(value, what);
   } else if (key == "probabilities") {
     if (value != "true" && value != "false") throw Error(ErrorCode::kConfig, what + " must be true or false, got '" + Escaped(value) + "'");
     term.probabilities = value == "true";
@@ -41,13 +104,9 @@ void SetOption(LossTerm& term, const std::string& key, const std::string& value)
   } else if (key == "pos_weight") {
     term.pos_weight = Numbers(value, what);
   } else if (key == "beta") {
-    term.beta = ParseNumber(value, what);
+    term.beta = FiniteNumber(value, what);
   } else if (key == "delta") {
-    term.delta = ParseNumber(value, what);
-  } else {
-    CheckOneOf(
-        key, {"reduction", "class_axis", "ignore_index", "label_smoothing", "probabilities", "class_weight", "pos_weight", "beta", "delta"},
-        "unknown option of a loss '" + Escaped(key) + "'");
+    term.delta = FiniteNumber(value, what);
   }
 }
 
@@ -71,7 +130,7 @@ LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>
   double weight = 1;
   const size_t star = body.rfind('*');
   if (star != std::string::npos && body.find(')', star) == std::string::npos) {
-    weight = ParseNumber(Trimmed(body.substr(star + 1)), "the weight of the loss");
+    weight = FiniteNumber(Trimmed(body.substr(star + 1)), "the weight of the loss");
     body = Trimmed(body.substr(0, star));
   }
   const CallText call = ParseCall(body, "loss", "cross_entropy(OUTPUT, TARGET, label_smoothing=0.1)");
