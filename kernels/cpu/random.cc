@@ -8,6 +8,7 @@
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/random_source.h"
+#include "runtime/base/number_below.h"
 
 namespace gradloom {
 namespace {
@@ -92,16 +93,19 @@ class RandomUniform : public RandomKernel {
   explicit RandomUniform(const KernelCall& call)
       : RandomKernel(call, kSeed),
         low_(static_cast<float>(call.attributes.Float("low", 0))),
-        range_(static_cast<float>(call.attributes.Float("high", 1) - call.attributes.Float("low", 0))) {}
+        range_(static_cast<float>(call.attributes.Float("high", 1) - call.attributes.Float("low", 0))),
+        largest_(LargestBelow<float>(call.attributes.Float("high", 1), call.attributes.Float("low", 0))) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     auto* y = static_cast<float*>(outputs[0]);
-    ForEachPiece(inputs,
-                 [&](int64_t i, int64_t count, const uint32_t* words, bool) { loops_.uniform_numbers(words, count, low_, range_, y + i); });
+    ForEachPiece(inputs, [&](int64_t i, int64_t count, const uint32_t* words, bool) {
+      loops_.uniform_numbers(words, count, low_, range_, y + i);
+      for (int64_t j = i; j < i + count; ++j) y[j] = std::min(y[j], largest_);
+    });
   }
 
  private:
-  const float low_, range_;
+  const float low_, range_, largest_;
 };
 
 template <size_t kSeed>

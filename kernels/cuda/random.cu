@@ -10,6 +10,7 @@
 #include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/rows/scratch.h"
 #include "kernels/cuda/words.cuh"
+#include "runtime/base/number_below.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -78,12 +79,16 @@ template <typename T>
 struct RandomUniform {
   PhiloxState philox;
   double low, range;
+  T largest;  // rounding may lead to the end of the range
   T* out;
 
   GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
     PhiloxGenerator generator = philox();
     Vector<T> values;
-    for (int k = 0; k < kWords; ++k) values.at[k] = static_cast<T>(Between(low, range, static_cast<double>(generator.Uniform(i + k))));
+    for (int k = 0; k < kWords; ++k) {
+      const T value = static_cast<T>(Between(low, range, static_cast<double>(generator.Uniform(i + k))));
+      values.at[k] = largest < value ? largest : value;
+    }
     StoreVector<kWords>(values, n, out + i);
   }
 };
@@ -109,9 +114,12 @@ template <size_t kSeeds>
 std::unique_ptr<Kernel> MakeRandomUniform(const KernelCall& call, const KernelSite&) {
   const PhiloxOperands philox(call, kSeeds);
   const int64_t n = call.outputs[0].shape.elements();
-  const double low = call.attributes.Float("low", 0), range = call.attributes.Float("high", 1) - low;
+  const double low = call.attributes.Float("low", 0), high = call.attributes.Float("high", 1), range = high - low;
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([=](const Launch& l) { ForEachVector(n, l.stream, RandomUniform<T>{philox.At(l), low, range, l.Out<T>(0)}); });
+    const T largest = LargestBelow<T>(high, low);
+    return MakeKernel([=](const Launch& l) {
+      ForEachVector(n, l.stream, RandomUniform<T>{philox.At(l), low, range, largest, l.Out<T>(0)});
+    });
   });
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/catalog/batch_slice.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "runtime/base/number_below.h"
 #include "runtime/base/philox.h"
 
 namespace gradloom {
@@ -52,12 +53,18 @@ void Fill(const KernelCall& call, void* const* outputs, F element) {
   });
 }
 
-// ONNX's ...Like operators have an input whose values are not read.
+// ONNX's ...Like operators have an input whose values are not read. The range ends before `high`, to which rounding may lead.
 template <size_t kSeeds>
 void RandomUniform(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const PhiloxGenerator generator(call, inputs, kSeeds);
   const double low = call.attributes.Float("low", 0), high = call.attributes.Float("high", 1);
-  Fill(call, outputs, [&](int64_t i) { return low + (high - low) * static_cast<double>(generator.Uniform(i)); });
+  WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T largest = LargestBelow<T>(high, low);
+    for (int64_t i = 0; i < call.outputs[0].shape.elements(); ++i) {
+      const T value = static_cast<T>(low + (high - low) * static_cast<double>(generator.Uniform(i)));
+      Out<T>(outputs, 0)[i] = std::min(value, largest);
+    }
+  });
 }
 
 template <size_t kSeeds>

@@ -3,8 +3,10 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/reference/reference.h"
 #include "runtime/base/philox.h"
 #include "tests/kernels/compare.h"
 #include "tests/seed/test_seed.h"
@@ -84,6 +86,28 @@ TEST(Random, Tensors) {
 TEST(Random, EveryStatedSeedIsAKey) {
   static_assert(StatedSeed(7.5) == 7 && StatedSeed(-1) != StatedSeed(-2) && StatedSeed(1e30) != StatedSeed(1e31));
   static_assert(StatedSeed(std::numeric_limits<double>::quiet_NaN()) != StatedSeed(std::numeric_limits<double>::infinity()));
+}
+
+// Many numbers round to the end of a range where those of the type are coarse. The last range has only its beginning.
+TEST(Random, UniformNumbersAreBelowTheEnd) {
+  std::mt19937_64 random(TestSeed());
+  const std::pair<double, double> ranges[] = {{0, 1}, {-1, 0}, {-3, -0.1}, {1, 1 + 0x1p-22}, {5, 5}};
+  const Part part{1 << 14, {}};
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+    for (const auto& [low, high] : ranges) {
+      KernelCall call = Call("RandomUniform", {}, {Plain(dtype, {part.elements})}, part);
+      call.attributes.set("low", low);
+      call.attributes.set("high", high);
+      const std::vector<Tensor> inputs = {Tensor::Scalar<int64_t>(3), Tensor::Scalar<int64_t>(4)};
+      const Tensor made = RunReference(call, inputs)[0];
+      for (int64_t i = 0; i < part.elements; ++i) {
+        const double number = ElementAsDouble(made.view(), i);
+        ASSERT_TRUE(number >= low && (number < high || number == low))
+            << DTypeName(dtype) << " " << number << " of " << low << ", " << high;
+      }
+      if (dtype == DType::kFloat32) ExpectSameAsReference(call, random, WithSeeds(0, 0, {.absolute = 1e-8}), "cpu.DrawUniform");
+    }
+  }
 }
 
 // Operands of an untrusted plan that would be read past their ends, or used as divisors.
