@@ -22,6 +22,7 @@
 #include "compiler/passes/cut_stages.h"
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/place_state.h"
+#include "compiler/passes/training_view.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/verify_plan.h"
 
@@ -178,6 +179,8 @@ class Compiler {
     PassContext& context = whole->context;
     // A single sample cannot be divided, and an update has none: every replica computes all of it.
     const bool divided = copies() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1;
+    if (request.kind == EntryKind::kStep || request.kind == EntryKind::kAccumulate)
+      WarnOfSingleValues(context.graph, context.batch, divided && !options_.recipe.sync_bn);
     if (stops() && StageOfPass(options_.control.stop_after) == PassStage::kBatch) {
       Place(context);
       context.divided = divided;
@@ -197,6 +200,22 @@ class Compiler {
       entry.ranks[r].groups = {GroupOf(static_cast<int>(r) % stages_.count)};
     report_.passes_ms += MsSince(start);
     plan_.entries.push_back(std::move(entry));
+  }
+
+  // PyTorch refuses such batches. `apart`: each device has statistics of its own samples.
+  void WarnOfSingleValues(const Graph& graph, int64_t batch, bool apart) {
+    if (options_.recipe.mode != GraphMode::kTrain || options_.recipe.UsesFileAlgorithm()) return;
+    int64_t least = batch;
+    for (const BatchShard& shard : DivideBatch(batch, apart ? copies() : 1)) {
+      if (shard.length > 0) least = std::min(least, shard.length);
+    }
+    const std::vector<std::string> found = NormsOfOneValue(graph, batch, least);
+    if (found.empty()) return;
+    report_.warnings.push_back(
+        "in batches of " + std::to_string(batch) + (least < batch ? " on " + std::to_string(copies()) + " devices" : "") + ", '" +
+        Escaped(found.front()) + "'" + (found.size() > 1 ? " and " + std::to_string(found.size() - 1) + " more take" : " takes") +
+        " batch statistics of one value per channel, so the result does not depend on the input: choose another --batch" +
+        (least < batch ? ", or --sync-bn" : " (the last one of an epoch has the remaining rows)"));
   }
 
   // The entry for `size` samples instead of `batch`, to compare the two. If the extents given by name do not fit that batch size, some of

@@ -266,4 +266,14 @@ class View {
 
 void ApplyTrainingView(GraphBuilder& builder, ModelView view) { View(builder, view, 0, 0).Run(); }
 
+std::vector<std::string> NormsOfOneValue(const Graph& graph, int64_t batch, int64_t samples) {
+  std::vector<std::string> origins;
+  for (const Node& node : graph.nodes) {
+    if (!node.domain.empty() || node.op != "BatchNormalization") continue;
+    const Shape& x = graph.value(node.inputs[0]).shape;
+    if (x.rank() > 1 && x.elements() * samples == x[1] * batch) origins.push_back(node.origin);
+  }
+  return origins;
+}
+
 }  // namespace gradloom

@@ -41,6 +41,31 @@ g (float[N, 1] x) => (float[N, 1] y) <float[1] s = {1}, float[1] b = {0}, float[
   EXPECT_FLOAT_EQ(session.Get("v").as<float>()[0], 1);
 }
 
+TEST(TrainingView, WarnsOfStatisticsOfOneValue) {
+  const auto warnings = [](int64_t batch, int devices, bool sync_bn, GraphMode mode = GraphMode::kTrain) {
+    CompileOptions options;
+    options.recipe.losses = {{.type = "output", .output = "y"}};
+    options.recipe.optimizer.type = "sgd";
+    options.recipe.devices = devices;
+    options.recipe.sync_bn = sync_bn;
+    options.recipe.mode = mode;
+    options.entries = {{EntryKind::kStep, 4}, {EntryKind::kStep, batch}, {EntryKind::kEval, batch}};
+    CompileReport report;
+    Compile(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n"
+                            "g (float[N, 2] x) => (float[N, 2] y) <float[2] s = {1, 1}, float[2] m = {0, 0}, float[2] v = {1, 1}>\n"
+                            "{ h = Mul (x, s)  y = BatchNormalization (h, s, m, m, v) }"),
+            options, &report);
+    return report.warnings;
+  };
+  ASSERT_EQ(warnings(1, 1, false).size(), 1u);
+  EXPECT_NE(warnings(1, 1, false)[0].find("in batches of 1, '"), std::string::npos) << warnings(1, 1, false)[0];
+  ASSERT_EQ(warnings(2, 2, false).size(), 1u);
+  EXPECT_NE(warnings(2, 2, false)[0].find("in batches of 2 on 2 devices, '"), std::string::npos) << warnings(2, 2, false)[0];
+  EXPECT_TRUE(warnings(2, 1, false).empty());
+  EXPECT_TRUE(warnings(2, 2, true).empty());
+  EXPECT_TRUE(warnings(1, 1, false, GraphMode::kGraph).empty());
+}
+
 // If nothing is trained, a node in training form outputs the stored statistics.
 TEST(TrainingView, StatisticsAreReadableWithoutTraining) {
   Session session(PlanOf(R"(
