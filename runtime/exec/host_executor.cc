@@ -1,5 +1,7 @@
 #include "runtime/exec/host_executor.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -109,7 +111,21 @@ void HostExecutor::DropPrefetch() {
   prefetched_feeds_.clear();
 }
 
-void HostExecutor::Run(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
+void HostExecutor::Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
+  if (omp_in_parallel() == 0) return RunHere(entry, feeds, params, std::move(next));
+  std::exception_ptr error;
+  outside_.Start([&] {
+    try {
+      RunHere(entry, feeds, params, std::move(next));
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  outside_.Wait();
+  if (error) std::rethrow_exception(error);
+}
+
+void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
   FinishPrefetch();
   CheckFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
   PreparedEntry& entry = Prepared(entry_index);

@@ -15,7 +15,8 @@
 namespace gradloom {
 
 // An entry with one rank and one stream runs on the caller's thread and reads feeds in place. Otherwise each stream of each rank has a
-// thread; the first uses the caller's.
+// thread; the first uses the caller's. In a parallel region of OpenMP, a thread of the executor takes the place of the caller's: there
+// kernels would take the caller's number in its team for the number in theirs, and could have no teams.
 class HostExecutor : public Executor {
  public:
   // `communicator`, `check_numerics`: as in ExecutorOptions. Throws Error(kConfig) if it has more processes than the plan has ranks.
@@ -41,6 +42,7 @@ class HostExecutor : public Executor {
   int64_t input_bytes(size_t rank) const override { return memory_.input_bytes(rank); }
 
  private:
+  void RunHere(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next);
   PreparedEntry& Prepared(int entry);
   const void* AddressOf(const Buffer& buffer, int rank) const;
   // Runs an entry's copy streams for a step.
@@ -59,6 +61,7 @@ class HostExecutor : public Executor {
   std::vector<std::unique_ptr<PreparedEntry>> prepared_;  // by index into Plan::entries
   std::vector<std::exception_ptr> errors_;                // by lane, of the run
   StreamThreads threads_;
+  Background outside_;  // the thread of runs that are called in a parallel region
   // The inputs copied for the next step: its entry and feeds. Only the background thread writes them while it works.
   int prefetched_entry_ = -1;
   std::vector<const void*> prefetched_feeds_;

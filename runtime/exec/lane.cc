@@ -50,8 +50,28 @@ void Lane::BindSlot(std::byte* slot) {
   }
 }
 
+namespace {
+
+// Sets the size of the calling thread's teams. The thread may be the user's, so the size is restored.
+class TeamSize {
+ public:
+  explicit TeamSize(int threads) : before_(omp_get_max_threads()), threads_(threads) {
+    if (before_ != threads_) omp_set_num_threads(threads_);
+  }
+  ~TeamSize() {
+    if (before_ != threads_) omp_set_num_threads(before_);
+  }
+  TeamSize(const TeamSize&) = delete;
+  TeamSize& operator=(const TeamSize&) = delete;
+
+ private:
+  const int before_, threads_;
+};
+
+}  // namespace
+
 void Lane::Run(StepState& step) {
-  if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+  const TeamSize team(threads);
   step.timed ? RunAll<true>(step) : RunAll<false>(step);
 }
 

@@ -2,6 +2,7 @@
 // checkpoints.
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,8 +10,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
+#include <exception>
 #include <fstream>
 #include <numeric>
+#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -301,6 +305,54 @@ TEST(Session, SessionsRunConcurrently) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(got, expected);
 }
+
+// ThreadSanitizer would report the caller's own team.
+#if !defined(__SANITIZE_THREAD__)
+// The parameters of a small image classifier after a few steps. Its kernels have scratch memory for each thread of their team.
+std::vector<float> TrainedDigits(const gradloom::Plan& plan, int seed) {
+  gradloom::Session session(plan, {.seed = seed});
+  std::mt19937 random(static_cast<unsigned>(seed));
+  std::vector<float> image(8 * 64);
+  std::vector<int64_t> label(8);
+  for (int step = 0; step < 3; ++step) {
+    for (float& value : image) value = std::normal_distribution<float>()(random);
+    for (int64_t& value : label) value = static_cast<int64_t>(random() % 10);
+    session.Step({{"image", TensorView(image.data(), {8, 1, 8, 8})}, {"label", TensorView(label.data(), {8})}});
+  }
+  return session.FlatParameters();
+}
+
+// The caller's teams of OpenMP and the session's own: a session that runs in a team has the same bits, and the size of the caller's teams
+// stays what it was.
+TEST(Session, RunsInTheCallersParallelRegion) {
+  constexpr int kTeam = 4;
+  for (const char* threads : {"1", "2"}) {
+    gradloom::CompileOptions options;
+    options.loss = gradloom::Loss::CrossEntropy("logits", "label");
+    options.optimizer = gradloom::Adam{.lr = 0.01};
+    options.batch = 8;
+    options.devices = "cpu";
+    options.settings = {{"devices.threads", threads}};
+    const gradloom::Plan plan = gradloom::Compile(gradloom::Model("models/digits_cnn.onnx"), options);
+    std::vector<std::vector<float>> expected, got(kTeam);
+    omp_set_num_threads(3);
+    for (int t = 0; t < kTeam; ++t) expected.push_back(TrainedDigits(plan, t));
+    EXPECT_EQ(omp_get_max_threads(), 3);
+    std::vector<std::string> failed(kTeam);
+#pragma omp parallel num_threads(kTeam)
+    {
+      const auto t = static_cast<size_t>(omp_get_thread_num());
+      try {
+        got[t] = TrainedDigits(plan, static_cast<int>(t));
+      } catch (const std::exception& error) {
+        failed[t] = error.what();
+      }
+    }
+    EXPECT_EQ(failed, std::vector<std::string>(kTeam));
+    EXPECT_EQ(got, expected) << threads;
+  }
+}
+#endif
 
 // Calls to one session from several threads are serialized.
 TEST(Session, SerializesCallsFromSeveralThreads) {
