@@ -95,6 +95,10 @@ class DeviceExecutor : public Executor {
   void CountWaits(const DeviceEntry& entry);
   void NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_point begin);
   void Read(const void* from, int64_t bytes, size_t rank, void* to);
+  // A feed on a device is kept on that device.
+  const void* KeepFeed(int entry, int feed, const void* given) override;
+  // The rank of this process whose device has the address, which is that of a feed; -1: it is in host memory.
+  int RankOfFeed(const void* address) const;
   // A fetch that is a feed.
   const std::byte* FeedOnHost(int entry, int fetch, int feed);
   // A part of a fetch on the host, valid until the next call for that fetch or the next run.
@@ -114,6 +118,7 @@ class DeviceExecutor : public Executor {
   uint32_t step_ = 0;
   std::vector<const void*> feeds_;                               // feeds of the entry that ran last
   std::map<std::pair<int, int>, std::vector<std::byte>> parts_;  // by entry and fetch: parts that were copied to the host
+  std::map<std::pair<int, int>, DeviceArena> fed_on_device_;     // by entry and feed: fetched feeds that were passed on a device
   std::map<int, std::vector<TimedInstruction>> times_;           // by entry: times of its last timed run
   std::map<int, std::vector<int64_t>> sums_;                     // by program and instruction: nanoseconds of all timed runs
   std::vector<int> feed_ordinals_;                               // devices of the feeds that are copied; -1: host memory
@@ -286,6 +291,7 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   if (timed_) NoteTimes(entry_index, entry, begin);
   if (options_.communicator != nullptr) CountWaits(entry);
   CheckFault();
+  KeepFedFetches(entry_index, {static_cast<int>(memories_.first()), static_cast<int>(memories_.last())}, feeds_);
   if (numerics_ != nullptr) numerics_->EndRun();
 }
 
@@ -399,6 +405,7 @@ void DeviceExecutor::ReleaseMemory() {
   for (auto& entry : prepared_) entry.reset();
   ClearFetched();
   parts_.clear();
+  fed_on_device_.clear();
   memories_.ReleaseTransient();
 }
 
@@ -408,16 +415,35 @@ void DeviceExecutor::Read(const void* from, int64_t bytes, size_t rank, void* to
   device.Synchronize(copy_streams_[rank].get());
 }
 
-const std::byte* DeviceExecutor::FeedOnHost(int entry_index, int index, int feed) {
-  const auto* const given = static_cast<const std::byte*>(feeds_[static_cast<size_t>(feed)]);
-  const int ordinal = CudaPlatform()->OrdinalOf(given);
-  if (ordinal < 0) return given;
+int DeviceExecutor::RankOfFeed(const void* address) const {
+  const int ordinal = CudaPlatform()->OrdinalOf(address);
+  if (ordinal < 0) return -1;
   size_t owner = memories_.first();
   while (memories_.rank(owner).device->ordinal() != ordinal) ++owner;  // FindFeeds has checked that it is a device of the session
+  return static_cast<int>(owner);
+}
+
+const void* DeviceExecutor::KeepFeed(int entry, int feed, const void* given) {
+  const int owner = RankOfFeed(given);
+  if (owner < 0) return Executor::KeepFeed(entry, feed, given);
+  const Feed& stated = plan_->entries[static_cast<size_t>(entry)].feeds[static_cast<size_t>(feed)];
+  const std::shared_ptr<Device>& device = memories_.rank(static_cast<size_t>(owner)).device;
+  const int64_t bytes = stated.shape.elements() * DTypeBytes(stated.dtype);
+  DeviceArena& kept = fed_on_device_[{entry, feed}];
+  // The feed of an earlier run may have been on another device.
+  if (kept.at(0) == nullptr || RankOfFeed(kept.at(0)) != owner) kept = DeviceArena(device, bytes, "a fetched input");
+  if (given != kept.at(0)) Read(given, bytes, static_cast<size_t>(owner), kept.at(0));
+  return kept.at(0);
+}
+
+const std::byte* DeviceExecutor::FeedOnHost(int entry_index, int index, int feed) {
+  const auto* const given = static_cast<const std::byte*>(feeds_[static_cast<size_t>(feed)]);
+  const int owner = RankOfFeed(given);
+  if (owner < 0) return given;
   const Feed& stated = plan_->entries[static_cast<size_t>(entry_index)].feeds[static_cast<size_t>(feed)];
   std::vector<std::byte>& bytes = parts_[{entry_index, index}];
   bytes.resize(static_cast<size_t>(stated.shape.elements() * DTypeBytes(stated.dtype)));
-  Read(given, static_cast<int64_t>(bytes.size()), owner, bytes.data());
+  Read(given, static_cast<int64_t>(bytes.size()), static_cast<size_t>(owner), bytes.data());
   return bytes.data();
 }
 

@@ -98,6 +98,32 @@ Executor::FetchParts Executor::PartsOf(const Plan& plan, int entry_index, int in
   return found;
 }
 
+void Executor::KeepFedFetches(int entry_index, RankRange ranks, std::vector<const void*>& feeds) {
+  const Entry& entry = plan().entries[static_cast<size_t>(entry_index)];
+  std::vector<bool>& kept = kept_feeds_;
+  kept.assign(feeds.size(), false);
+  for (auto rank = static_cast<size_t>(ranks.first); rank < static_cast<size_t>(ranks.last); ++rank) {
+    const std::vector<Buffer>& buffers = plan().programs[static_cast<size_t>(entry.ranks[rank].program)].buffers;
+    for (size_t fetch = 0; fetch < entry.fetches.size(); ++fetch) {
+      const int index = FetchedBuffer(entry, rank, fetch);
+      if (index < 0 || buffers[static_cast<size_t>(index)].arena != Arena::kFeed) continue;
+      const auto feed = static_cast<size_t>(buffers[static_cast<size_t>(index)].feed);
+      if (kept[feed]) continue;
+      feeds[feed] = KeepFeed(entry_index, static_cast<int>(feed), feeds[feed]);
+      kept[feed] = true;
+    }
+  }
+}
+
+const void* Executor::KeepFeed(int entry, int feed, const void* given) {
+  const Feed& stated = plan().entries[static_cast<size_t>(entry)].feeds[static_cast<size_t>(feed)];
+  Tensor& kept = fed_[{entry, feed}];
+  if (!kept.defined()) kept = Tensor(stated.dtype, stated.shape);
+  // The caller may pass the kept feed of an earlier run.
+  if (given != kept.data()) std::memcpy(kept.data(), given, static_cast<size_t>(kept.bytes()));
+  return kept.data();
+}
+
 void Executor::WriteStepParams(const StepLayout& layout, const StepParams& params, const RankBinding& rank, std::byte* step) {
   const auto set = [&](int64_t offset, const auto& value) {
     if (offset >= 0) std::memcpy(step + offset, &value, sizeof value);

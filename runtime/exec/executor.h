@@ -98,8 +98,8 @@ class Executor {
   // The same, and forgets what was copied: feeds are recognized by their addresses, so this must precede a change of their memory.
   virtual void DropPrefetch() = 0;
 
-  // A fetch of the entry that ran last, gathered from the ranks, only its valid part. Valid until the next Run; a fetch that is a feed is
-  // valid as long as the feed. Throws Error(kData) for an invalid extent.
+  // A fetch of the entry that ran last, gathered from the ranks, only its valid part. Valid until the next Run, also if it is a feed, whose
+  // memory may be gone by then. Throws Error(kData) for an invalid extent.
   TensorView Fetched(int entry, int fetch);
 
   // The same in the memory where it lies, with its full extents; nullopt if that is host memory, or if several devices have parts of it.
@@ -163,7 +163,14 @@ class Executor {
   TensorView FetchOfAll(Communicator& communicator, int entry, int fetch, const PartAddress& address);
   // Memory for a fetch of an entry, valid until ClearFetched.
   Tensor& FetchedTensor(int entry, int fetch, DType dtype, const Shape& shape);
-  void ClearFetched() { fetched_.clear(); }
+  void ClearFetched() {
+    fetched_.clear();
+    fed_.clear();
+  }
+  // At the end of a run: copies the feeds that the ranks fetch, and replaces their addresses by those of the copies.
+  void KeepFedFetches(int entry, RankRange ranks, std::vector<const void*>& feeds);
+  // Copies a feed to memory that is valid until the next run or ClearFetched.
+  virtual const void* KeepFeed(int entry, int feed, const void* given);
 
   // Writes the step parameters of a rank at their offsets; `step` has StepLayout::bytes bytes.
   static void WriteStepParams(const StepLayout& layout, const StepParams& params, const RankBinding& rank, std::byte* step);
@@ -173,6 +180,8 @@ class Executor {
   TensorView GatheredFromAll(Communicator& communicator, int entry, int fetch, const FetchParts& found, const PartAddress& address);
 
   std::map<std::pair<int, int>, Tensor> fetched_;  // by entry and fetch: gathered fetches, and those copied to the host
+  std::map<std::pair<int, int>, Tensor> fed_;      // by entry and feed: fetched feeds
+  std::vector<bool> kept_feeds_;                   // by feed, for KeepFedFetches
   std::map<std::pair<int, int>, Tensor> cut_;      // by entry and fetch: valid parts that are not contiguous
 };
 

@@ -148,6 +148,7 @@ void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, c
   }
   if (numerics_ != nullptr) numerics_->BeginRun(plan_, entry_index, params.step);
   RunLanes(entry);
+  KeepFedFetches(entry_index, memory_.own(), feeds_);
   if (numerics_ != nullptr) numerics_->EndRun();
 }
 

@@ -218,9 +218,11 @@ void Session::Run(int entry_index, const Feeds& feeds, NextRun next) {
   params.step = step_ + 1;
   params.batch = batch_;
   params.seed = options_.seed;
+  // A run that fails may have written over the fetches of the one before.
+  last_entry_ = -1;
+  overrun_ = false;
   executor_->Run(entry_index, bound_, params, std::move(next));
   last_entry_ = entry_index;
-  overrun_ = false;
   if (const NumericsLog* log = executor_->numerics()) KeepLossOrigin(*log, entry);
 }
 
@@ -504,7 +506,8 @@ bool Session::HasFetch(std::string_view name) const {
 
 int Session::FetchIndex(std::string_view name) const {
   if (last_entry_ < 0) {
-    throw Error(ErrorCode::kConfig, "there is no output '" + Escaped(name) + "': nothing has run yet, or memory was released since", "",
+    throw Error(ErrorCode::kConfig,
+                "there is no output '" + Escaped(name) + "': nothing has run yet, the last run failed, or memory was released since", "",
                 "run a training step, an evaluation or a prediction first");
   }
   std::string known;

@@ -523,6 +523,39 @@ TEST(Session, PredictsWithoutTheTargetOfTheModelsLoss) {
   EXPECT_EQ(session.Output("loss").as<float>()[0], (0 + 4 + 9 + 9) / 4.0f);
 }
 
+// An output that is an input, whose memory the caller may free or reuse after the run.
+TEST(Session, OutputsThatAreInputsOutliveThem) {
+  const auto model = ModelOfText("same", R"(g (float[N, 2] x) => (float[N, 2] same, float[N, 2] s) <float[2, 2] w = {1, 2, 3, 4}>
+{ same = Identity (x)  s = MatMul (x, w) })");
+  for (const char* devices : {"cpu", "cpu:2"}) {
+    gradloom::CompileOptions options;
+    options.loss = gradloom::Loss::Mse("s", "t");
+    options.devices = devices;
+    options.batch = 2;
+    gradloom::Session session(gradloom::Compile(model, options));
+    for (const float begin : {1.0f, 5.0f}) {
+      std::vector<float> x = {begin, 2, 3, 4};
+      const std::vector<float> kept = x;
+      session.Predict({{"x", TensorView(x.data(), {2, 2})}});
+      std::fill(x.begin(), x.end(), -1.0f);
+      const auto same = session.Output("same").as<float>();
+      EXPECT_EQ(std::vector<float>(same.begin(), same.end()), kept) << devices;
+    }
+  }
+}
+
+// Its memory may hold a part of what the failed run computed.
+TEST(Session, HasNoOutputsAfterAFailedRun) {
+  Sequence sequence;
+  gradloom::Session session(CompiledWith(sequence.model, "cross_entropy(s, y, class_axis=-1)"));
+  const gradloom::Feeds feeds = {{"x", TensorView(sequence.x.data(), {4, 3, 3})}, {"y", TensorView(sequence.y.data(), {4, 3})}};
+  session.Evaluate(feeds);
+  session.Output("s");
+  sequence.y[0] = 99;
+  EXPECT_THROW(session.Evaluate(feeds), gradloom::Error);
+  EXPECT_THROW(session.Output("s"), gradloom::Error);
+}
+
 TEST(Session, SaysWhyThereIsNoOutput) {
   const auto help = [](gradloom::Session& session, const std::string& name) {
     try {
@@ -534,7 +567,7 @@ TEST(Session, SaysWhyThereIsNoOutput) {
   };
   gradloom::Session session(Plain());
   EXPECT_EQ(help(session, "value"),
-            "there is no output 'value': nothing has run yet, or memory was released since | "
+            "there is no output 'value': nothing has run yet, the last run failed, or memory was released since | "
             "run a training step, an evaluation or a prediction first");
   const Samples samples(1);
   session.Step(samples.feeds());
