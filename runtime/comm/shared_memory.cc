@@ -41,9 +41,9 @@ std::unique_ptr<SharedMemory> SharedMemory::Make(const char* name, size_t bytes)
   std::random_device device;
   const uint64_t cookie = static_cast<uint64_t>(device()) << 32 | device();
   std::memcpy(mapped, &cookie, sizeof cookie);
-  std::ostringstream address;
-  address << host << ' ' << getpid() << ' ' << file.get() << ' ' << cookie;
-  return std::unique_ptr<SharedMemory>(new SharedMemory(std::move(file), static_cast<std::byte*>(mapped), bytes, address.str()));
+  // Without a stream, which would group the digits as the program's global locale does.
+  std::string address = host + ' ' + std::to_string(getpid()) + ' ' + std::to_string(file.get()) + ' ' + std::to_string(cookie);
+  return std::unique_ptr<SharedMemory>(new SharedMemory(std::move(file), static_cast<std::byte*>(mapped), bytes, std::move(address)));
 }
 
 std::unique_ptr<SharedMemory> SharedMemory::Open(const std::string& address, size_t bytes) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <iterator>
@@ -148,10 +147,10 @@ void CheckNotTooLarge(const std::string& column, const TensorView& from, const T
   for (int64_t i = 0; i < from.elements(); ++i) {
     if (std::isfinite(ElementAsDouble(to, i)) || !std::isfinite(ElementAsDouble(from, i))) continue;
     char number[32];
-    std::snprintf(number, sizeof number, "%g", ElementAsDouble(from, i));
+    const auto end = std::to_chars(number, number + sizeof number, ElementAsDouble(from, i), std::chars_format::general, 6).ptr;
     throw Error(ErrorCode::kData,
                 "row " + std::to_string(first + i / std::max<int64_t>(row_elements, 1)) + " (counted from 0) of column '" +
-                    Escaped(column) + "' is " + number + ", which does not fit " + std::string(DTypeName(to.dtype)),
+                    Escaped(column) + "' is " + std::string(number, end) + ", which does not fit " + std::string(DTypeName(to.dtype)),
                 "", "if it marks a missing value, remove the row; otherwise scale the column down");
   }
 }

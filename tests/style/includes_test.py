@@ -6,7 +6,10 @@ CI compiles the files of a library as one (bazel/joined_source.bzl), where a mis
 by file (--define=sources=single) would notice, which takes an hour; this test takes seconds. It knows the names of the standard library
 from a table, and those of the project from its formatting (declarations in a namespace start at the beginning of a line), and follows
 includes from header to header like a compiler. It does not detect a class that is only forward-declared where its definition is needed, nor
-names used through a namespace or a member."""
+names used through a namespace or a member.
+
+It also finds calls that read or write numbers by the locale of the process. Programs that load the library may have set one with a decimal
+comma; std::to_chars and std::from_chars do not depend on it."""
 import pathlib
 import re
 import sys
@@ -272,6 +275,17 @@ def superfluous(files):
                 yield f"{path}: includes {header}, but uses none of its names"
 
 
+BY_LOCALE = re.compile(r"printf\([^;]*?%[-+ #0-9.*]*[aAeEfFgG]\b|\b(?:std::|::)?(?:sto(?:d|f|ld)|atof|strto(?:d|f|ld))\(")
+
+
+def by_locale(files):
+    """Calls that depend on the locale, in code that other programs load. The command has no locale."""
+    for path, code in files.items():
+        if path.startswith(("compiler/", "kernels/", "runtime/")):
+            for found in BY_LOCALE.finditer(code):
+                yield f"{path}: {found[0].splitlines()[0]}: depends on the locale"
+
+
 # What the test must detect, and what it must not report.
 PLANTED = {
     "compiler/passes/planted.h": """#include <vector>
@@ -306,10 +320,15 @@ def main():
     ], planted
     planted = list(superfluous(PLANTED))
     assert planted == ["compiler/passes/idle.cc: includes compiler/passes/planted.h, but uses none of its names"], planted
+    texts = {"runtime/base/x.cc": 'std::snprintf(t, 9, "%d of %.9e", n, x); std::stod(t); strtod_l(t); std::printf("% of %d", n);'}
+    assert len(list(by_locale(texts))) == 2, list(by_locale(texts))
     files = source_files(pathlib.Path(sys.argv[1]).resolve().parent)
     found = list(violations(files)) + list(superfluous(files))
     print("\n".join(found))
     print(f"{len(files)} files, {len(found)} headers too few or too many")
+    local = list(by_locale(files))
+    print("\n".join(local))
+    found += local
     return 1 if found else 0
 
 

@@ -1,8 +1,8 @@
 #include "compiler/onnx/translate/contrib_body.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "runtime/base/error.h"
 
@@ -17,8 +17,9 @@ std::string OnnxText(const std::vector<int64_t>& values) {
 std::string OnnxText(double value) {
   if (!std::isfinite(value)) throw Error(ErrorCode::kAttr, "an attribute must be finite");
   char text[40];
-  std::snprintf(text, sizeof(text), "%.9e", value);  // always with a decimal point; reproduces a float32
-  return text;
+  // Always with a decimal point, also in a locale that has a comma; reproduces a float32.
+  const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::scientific, 9).ptr;
+  return std::string(text, end);
 }
 
 int ContribBody::InputOf(const std::string& name) const {
