@@ -199,6 +199,8 @@ Checkpoint Checkpoint::FromBytes(std::string bytes, const std::string& where) {
   if (!checkpoint.has_manifest_) {
     const auto format = metadata.find("format");
     if (format != metadata.end() && format->second == kFormat) Refuse("the file is damaged: it has no manifest", where);
+    CheckTensorsHash(
+        metadata, checkpoint.types_, [&](const std::string& name) { return Tensor::Copy(checkpoint.views_.at(name)); }, where);
     return checkpoint;
   }
   checkpoint.manifest_ = DecodeManifest(FromHexadecimal(found->second, where), where);
@@ -351,6 +353,7 @@ FoundCheckpoint FindNewestCheckpoint(const std::string& folder, int64_t limit_by
       case CheckpointName::kUnfinished: found.skipped.push_back({path, "an unfinished save"}); break;
       case CheckpointName::kCheckpoint: try { manifests.emplace_back(ReadManifest(path).sequence, path);
         } catch (const Error& refused) {
+          if (refused.code() == ErrorCode::kResource) throw;
           found.skipped.push_back({path, refused.message()});
         }
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "runtime/base/confined_folder.h"
@@ -33,11 +34,39 @@ void HashFile(const InputFile& file, Hash& hash) {
 
 }  // namespace
 
+std::string TensorsHash(const std::map<std::string, std::string>& metadata, const std::map<std::string, TensorView>& types,
+                        const std::function<Tensor(const std::string& name)>& read) {
+  Hash hash;
+  // Texts end with a zero, so that they cannot move from one to the next.
+  const auto add = [&](const std::string& text) { hash.Add(text.c_str(), std::ssize(text) + 1); };
+  for (const auto& [key, value] : metadata) {
+    if (key == kTensorsHash) continue;
+    add(key);
+    add(value);
+  }
+  for (const auto& [name, type] : types) {
+    const Tensor value = read(name);
+    add(name);
+    add(std::string(DTypeName(value.dtype())) + value.shape().ToString());
+    hash.Add(value.data(), value.bytes());
+  }
+  return HashText(hash.value());
+}
+
+void CheckTensorsHash(const std::map<std::string, std::string>& metadata, const std::map<std::string, TensorView>& types,
+                      const std::function<Tensor(const std::string& name)>& read, const std::string& where) {
+  const auto stated = metadata.find(kTensorsHash);
+  if (stated != metadata.end() && stated->second != TensorsHash(metadata, types, read))
+    throw Error(ErrorCode::kCheckpoint, "the file is damaged: its contents do not match their hash", where);
+}
+
 WeightFiles::WeightFiles(const std::string& path, int64_t limit_bytes, int64_t max_tensors) : path_(path) {
   if (IsShardIndex(path)) {
     AddShards(limit_bytes, max_tensors);
   } else {
-    Add(std::make_unique<SafetensorsFile>(path, limit_bytes, max_tensors));
+    const SafetensorsFile& file = Add(std::make_unique<SafetensorsFile>(path, limit_bytes, max_tensors));
+    CheckTensorsHash(
+        file.metadata(), types_, [&](const std::string& name) { return file.Read(name); }, Escaped(path, 4096));
   }
 }
 

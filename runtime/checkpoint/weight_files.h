@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -13,12 +14,25 @@
 
 namespace gradloom {
 
+// The metadata under which a safetensors file of ours has a hash (TensorsHash). Files of others have none.
+inline constexpr char kTensorsHash[] = "gradloom.hash";
+
+// 16 hexadecimal digits: a hash of the other metadata, and of the name, type, shape and elements of each tensor. `types` have no data:
+// `read` is called for each tensor in turn.
+std::string TensorsHash(const std::map<std::string, std::string>& metadata, const std::map<std::string, TensorView>& types,
+                        const std::function<Tensor(const std::string& name)>& read);
+
+// Throws Error(kCheckpoint) naming `where` if the metadata has another hash than that.
+void CheckTensorsHash(const std::map<std::string, std::string>& metadata, const std::map<std::string, TensorView>& types,
+                      const std::function<Tensor(const std::string& name)>& read, const std::string& where);
+
 // All files are open for reading, and their headers are checked. Safe for any number of threads.
 class WeightFiles {
  public:
   // `path`: a safetensors file, or an index (IsShardIndex) beside its shards. Throws like SafetensorsFile, with the limits for all files
-  // together. For an index also like ParseShardIndex and, for its shards, like ConfinedFolder; with Error(kLimit) for more than
-  // kMaxShards of them, and Error(kCheckpoint) unless each shard has exactly the tensors that the index puts into it.
+  // together, and like CheckTensorsHash: a file with a hash is read through. For an index also like ParseShardIndex and, for its shards,
+  // like ConfinedFolder; with Error(kLimit) for more than kMaxShards of them, and Error(kCheckpoint) unless each shard has exactly the
+  // tensors that the index puts into it.
   explicit WeightFiles(const std::string& path, int64_t limit_bytes = SafetensorsFile::kLimitBytes,
                        int64_t max_tensors = SafetensorsFile::kMaxTensors);
 

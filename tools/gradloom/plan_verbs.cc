@@ -173,10 +173,10 @@ struct ExportFlags {
 int Export(const ExportFlags& flags) {
   const auto& [source, out, training, placement, json] = flags;
   const Plan plan = ReadPlan(PlanPathOf(source.path));
-  const std::string weights = WeightsPathOf(source);
+  std::vector<std::string> notes;
+  const std::string weights = WeightsPathOf(source, notes);
   CheckCanWrite(out);
   if (out.ends_with(".onnx")) RemovePartialFileOnSignal(out + ".data");
-  std::vector<std::string> notes;
   std::map<std::string, Tensor> values = WeightsOf(plan, weights, notes);
   ExportOptions options;
   Configuration configuration;

@@ -21,6 +21,7 @@
 #include "tools/run/trained_model.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/shell_word.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -174,7 +175,10 @@ void CompareRuns(const std::string& a, const std::string& b, std::vector<std::st
   ComparePlans(left.PlanPath(), right.PlanPath(), plans);
   if (!plans.empty())
     out.push_back(plans.front() + "   (gradloom diff " + ShellWord(left.PlanPath()) + " " + ShellWord(right.PlanPath()) + ")");
-  CompareWeights(WeightsPathOf({.path = a}), WeightsPathOf({.path = b}), out);
+  std::vector<std::string> notes;
+  const std::string ours_at = WeightsPathOf({.path = a}, notes), theirs_at = WeightsPathOf({.path = b}, notes);
+  for (const std::string& note : notes) LogToStderr(note);
+  CompareWeights(ours_at, theirs_at, out);
 }
 
 }  // namespace

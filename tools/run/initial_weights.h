@@ -27,12 +27,15 @@ class InitialWeights {
   // Of the file, or the folder of a checkpoint.
   const std::string& path() const { return stored_.path(); }
   const StoredTensors& stored() const { return stored_; }
+  // Lines for the screen about how they were found.
+  const std::vector<std::string>& notes() const { return notes_; }
   // Borrow the weights.
   TrainedValues values() const;
   Tensor Read(const std::string& name) const;
   const std::map<std::string, TensorView>& types() const { return types_; }
 
  private:
+  std::vector<std::string> notes_;
   StoredTensors stored_;
   std::map<std::string, Tensor> frozen_;     // of a run
   std::map<std::string, TensorView> types_;  // of all, without data

@@ -14,6 +14,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/weight_files.h"
 
 namespace gradloom {
 namespace {
@@ -174,13 +175,16 @@ void RunFolder::RemoveLeftovers() const {
 
 void RunFolder::WriteState(const std::map<std::string, TensorView>& types, const std::function<Tensor(const std::string& name)>& read,
                            int64_t step, int64_t batch, int64_t seed) const {
+  std::map<std::string, std::string> metadata{
+      {"step", std::to_string(step)}, {"batch", std::to_string(batch)}, {"seed", std::to_string(seed)}};
+  // All state is read twice, because the header comes first and there may not be memory for a copy.
+  metadata[kTensorsHash] = TensorsHash(metadata, types, read);
   AtomicFile file(StatePath());
   const auto elements = [&](const std::string& name, const WriteBytes& write) {
     const Tensor value = read(name);
     write(value.data(), value.bytes());
   };
-  WriteSafetensors([&](const void* data, int64_t bytes) { file.Write(data, bytes); }, types, elements,
-                   {{"step", std::to_string(step)}, {"batch", std::to_string(batch)}, {"seed", std::to_string(seed)}});
+  WriteSafetensors([&](const void* data, int64_t bytes) { file.Write(data, bytes); }, types, elements, metadata);
   file.Commit();
 }
 

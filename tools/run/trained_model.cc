@@ -15,7 +15,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/listing.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/weight_files.h"
 #include "runtime/data/batches.h"
 #include "runtime/data/image_rows.h"
 #include "runtime/plan/plan_file.h"
@@ -135,12 +135,20 @@ struct TrainedModel::Compiled {
 
 namespace {
 
-// The number of batches that the weights at the end of a run have seen; -1 if the run has no final weights.
-int64_t BatchOfState(const RunFolder& run) {
+// The number of batches that the weights at the end of a run have seen; -1 if the run has no final weights. They are verified; the error
+// for damaged ones offers the newest checkpoint.
+int64_t BatchOfState(const RunFolder& run, const FoundCheckpoint& newest) {
   if (!fs::exists(run.StatePath())) return -1;
-  const auto metadata = SafetensorsFile(run.StatePath()).metadata();
-  const auto found = metadata.find("batch");
-  return found == metadata.end() ? 0 : std::atoll(found->second.c_str());
+  try {
+    const auto metadata = WeightFiles(run.StatePath()).metadata();
+    const auto found = metadata.find("batch");
+    return found == metadata.end() ? 0 : std::atoll(found->second.c_str());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCheckpoint || !newest.checkpoint) throw;
+    throw Error(error.code(), error.message(), error.where(),
+                "use the newest checkpoint, " + Escaped(newest.checkpoint->folder(), 4096) + " (--from " +
+                    ShellWord(fs::path(newest.checkpoint->folder()).filename().string()) + ")");
+  }
 }
 
 // The file, if the checkpoint consists of a single one.
@@ -150,7 +158,7 @@ std::string WeightsIn(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-std::string WeightsPathOf(const TrainedSource& source) {
+std::string WeightsPathOf(const TrainedSource& source, std::vector<std::string>& notes) {
   if (!source.weights.empty()) return source.weights;
   if (fs::is_regular_file(source.path)) {
     throw Error(ErrorCode::kConfig, "a plan alone has no trained weights", Escaped(source.path, 4096),
@@ -179,18 +187,23 @@ std::string WeightsPathOf(const TrainedSource& source) {
     }
     return WeightsIn(Checkpoint::Load(folder + "/" + name));
   }
-  const int64_t at_end = BatchOfState(run);
   const FoundCheckpoint found = FindNewestCheckpoint(folder);
-  if (found.checkpoint && found.checkpoint->manifest().batch > at_end) return WeightsIn(*found.checkpoint);
-  if (at_end >= 0) return run.StatePath();
-  throw Error(ErrorCode::kCheckpoint, "the run has no checkpoint that can be loaded", Escaped(source.path, 4096),
-              "gradloom resume " + ShellWord(source.path) + "   continues it");
+  const int64_t at_end = BatchOfState(run, found);
+  if (at_end >= 0 && (!found.checkpoint || found.checkpoint->manifest().batch <= at_end)) return run.StatePath();
+  for (const SkippedCheckpoint& skipped : found.skipped) {
+    // A run that goes on has unfinished ones at times.
+    if (ParseCheckpointName(fs::path(skipped.path).filename().string()) == CheckpointName::kCheckpoint)
+      notes.push_back("warning skipped " + Escaped(skipped.path, 4096) + ": " + skipped.why);
+  }
+  if (found.checkpoint) return WeightsIn(*found.checkpoint);
+  throw Error(ErrorCode::kCheckpoint, "the run has no checkpoint that can be loaded" + (notes.empty() ? "" : "; " + notes.back()),
+              Escaped(source.path, 4096), "gradloom resume " + ShellWord(source.path) + "   continues it");
 }
 
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
   const Plan plan = ReadPlan(PlanPathOf(source.path));
   losses_ = plan.losses;
-  weights_path_ = WeightsPathOf(source);
+  weights_path_ = WeightsPathOf(source, notes_);
   if (fs::is_directory(source.path)) {
     const RunFolder folder = RunFolder::Open(source.path);
     DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_, names_);

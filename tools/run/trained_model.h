@@ -28,9 +28,10 @@ struct TrainedSource {
   std::string from;     // a checkpoint of the run: step-000500, or best; "": the newest state
 };
 
-// The path for StoredTensors: for a run that did not end, its newest checkpoint that can be loaded. Throws Error(kConfig) for a plan
-// without weights, Error(kCheckpoint) if the run has no checkpoint that can be loaded.
-std::string WeightsPathOf(const TrainedSource& source);
+// The path for StoredTensors: for a run that did not end, its newest checkpoint that can be loaded. `notes` receives a line for each newer
+// one that cannot. Throws Error(kConfig) for a plan without weights, Error(kCheckpoint) if the run has no checkpoint that can be loaded, or
+// if its final weights are damaged.
+std::string WeightsPathOf(const TrainedSource& source, std::vector<std::string>& notes);
 
 class TrainedModel {
  public:

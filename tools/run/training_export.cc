@@ -50,7 +50,7 @@ void ExportTraining(const TrainedSource& source, const Configuration& configurat
                     std::vector<std::string>& notes) {
   const RunFolder run = RunFolder::Open(source.path);
   const Plan plan = ReadPlan(run.PlanPath());
-  const TrainedState state = StateOf(plan, WeightsPathOf(source), notes);
+  const TrainedState state = StateOf(plan, WeightsPathOf(source, notes), notes);
   const Model model = Model::FromBytes(ExportedBytes(plan.model, state.values, ModelForm::kAsWritten), plan.model.name);
   ImportOptions import = ImportOptionsOf(configuration);
   if (import.batch == 0) import.batch = kDefaultBatch;

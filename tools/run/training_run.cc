@@ -163,6 +163,7 @@ class TrainingRun {
     if (weights != nullptr) {
       if (weights->path() != configuration_.Text("model.init_weights"))
         set_up_.notes.push_back("weights " + Escaped(weights->path(), 4096));
+      set_up_.notes.insert(set_up_.notes.end(), weights->notes().begin(), weights->notes().end());
       LoadWeights(*session_, *weights, configuration_.Texts("model.init_except"), set_up_.frozen, set_up_.notes);
       if (shared_ == nullptr) job_->CheckWeights(*set_up_.plan, weights->path());
     }
