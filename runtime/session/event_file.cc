@@ -128,7 +128,14 @@ void EventFile::Append(const std::string& event) {
   const std::string length = LittleEndian(event.size(), 8);
   // Written in one piece, so that a reader does not wait long for the rest of a record.
   const std::string record = length + LittleEndian(MaskedCrc32c(length), 4) + event + LittleEndian(MaskedCrc32c(event), 4);
-  WriteFully(fd_, record.data(), static_cast<int64_t>(record.size()), path_);
+  const off_t before = lseek(fd_, 0, SEEK_END);
+  try {
+    WriteFully(fd_, record.data(), static_cast<int64_t>(record.size()), path_);
+  } catch (...) {
+    // Readers would not find records after a part of one.
+    [[maybe_unused]] const int cut = ftruncate(fd_, before);
+    throw;
+  }
 }
 
 }  // namespace gradloom

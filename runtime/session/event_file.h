@@ -24,7 +24,8 @@ class EventFile {
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // Adds one event with all of these scalars by tag ("train/loss"), at this update and the current time. Throws Error(kResource).
+  // Adds one event with all of these scalars by tag ("train/loss"), at this update and the current time. Throws Error(kResource);
+  // the file is then as before.
   void Add(int64_t step, const std::map<std::string, double>& scalars);
 
   // The settings of the run, for TensorBoard's comparison of runs. Throws Error(kResource).

@@ -1,16 +1,19 @@
 #include "tools/run/run_records.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
-#include <ios>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
-#include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/file_calls.h"
 #include "tools/run/csv_line.h"
@@ -35,10 +38,18 @@ size_t BytesOfLines(const std::string& text, int64_t lines) {
   return bytes;
 }
 
-std::ofstream OpenToAppend(const std::string& path) {
-  std::ofstream file(path, std::ios::app);
-  if (!file) throw WriteError("cannot open the file", path, errno);
-  return file;
+// The bytes of the whole lines of a file; -1 if it cannot be read.
+int64_t BytesOfWholeLines(int file, int64_t bytes) {
+  std::array<char, 4096> piece;
+  while (bytes > 0) {
+    const int64_t begin = std::max<int64_t>(bytes - std::ssize(piece), 0);
+    const ssize_t read = ::pread(file, piece.data(), static_cast<size_t>(bytes - begin), begin);
+    if (read != bytes - begin) return -1;
+    const std::string_view text(piece.data(), static_cast<size_t>(read));
+    if (const size_t at = text.rfind('\n'); at != std::string_view::npos) return begin + static_cast<int64_t>(at) + 1;
+    bytes = begin;
+  }
+  return 0;
 }
 
 // A file that lost its end in a crash is left as it is.
@@ -78,6 +89,24 @@ nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_
   return line;
 }
 
+LineFile::LineFile(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+  struct stat status {};
+  if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) throw WriteError("cannot open the file", path_, errno);
+  bytes_ = BytesOfWholeLines(file_.get(), status.st_size);
+  if (bytes_ < 0) throw WriteError("cannot read the file", path_, errno);
+  if (bytes_ < status.st_size && ::ftruncate(file_.get(), bytes_) != 0) throw WriteError("cannot truncate the file", path_, errno);
+}
+
+void LineFile::Append(const std::string& line) {
+  try {
+    WriteFully(file_.get(), line.data(), std::ssize(line), path_);
+  } catch (...) {
+    [[maybe_unused]] const int cut = ::ftruncate(file_.get(), bytes_);
+    throw;
+  }
+  bytes_ += std::ssize(line);
+}
+
 RunRecords::RunRecords(const std::string& folder, const RecordOptions& options) : folder_(folder), options_(options) { Open(-1); }
 
 RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, const std::string& state, int64_t step)
@@ -104,11 +133,7 @@ RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, 
   Open(step + 1);
 }
 
-std::string RunRecords::state() {
-  const auto size = [](std::ofstream& file) {
-    file.seekp(0, std::ios::end);
-    return static_cast<int64_t>(file.tellp());
-  };
+std::string RunRecords::state() const {
   std::vector<double> sums, rows;
   for (const WeightedMean& term : terms_) {
     sums.push_back(term.sum);
@@ -119,14 +144,14 @@ std::string RunRecords::state() {
                         {"terms", sums},
                         {"term_rows", rows},
                         {"rows", rows_},
-                        {"metrics_bytes", size(json_)},
-                        {"results_bytes", size(csv_)},
+                        {"metrics_bytes", json_->bytes()},
+                        {"results_bytes", csv_->bytes()},
                         {"results_lines", csv_lines_}}
       .dump();
 }
 
 void RunRecords::Open(int64_t next_step) {
-  json_ = OpenToAppend(folder_ + "/metrics.jsonl");
+  json_.emplace(folder_ + "/metrics.jsonl");
   terms_.resize(options_.terms.size());
   OpenResults();
   if (!options_.tensorboard) return;
@@ -135,7 +160,9 @@ void RunRecords::Open(int64_t next_step) {
 }
 
 void RunRecords::OpenResults() {
-  const std::string path = folder_ + "/results.csv", before = ContentIfAny(path);
+  const std::string path = folder_ + "/results.csv";
+  csv_.emplace(path);
+  const std::string before = ReadWholeFile(path);
   const size_t header = BytesOfLines(before, 1);
   if (header > 0) columns_ = CsvFields(std::string_view(before).substr(0, before.find('\n')));
   const size_t known = columns_.size();
@@ -156,13 +183,26 @@ void RunRecords::OpenResults() {
       begin = end + 1;
     }
     WriteFileAtomically(path, text);
+    csv_.emplace(path);
   }
   csv_lines_ = std::count(text.begin(), text.end(), '\n');
-  csv_ = OpenToAppend(path);
 }
 
-void RunRecords::WriteJsonLine(const std::string& line) {
-  if (!(json_ << line << "\n").flush()) throw WriteError("cannot write the file", folder_ + "/metrics.jsonl", errno);
+void RunRecords::Write(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Error& error) {
+    if (!options_.on_failure || error.code() != ErrorCode::kResource) throw;
+    if (lost_++ == 0) options_.on_failure(error);
+  }
+}
+
+void RunRecords::WriteJsonLine(const nlohmann::json& line) {
+  Write([&] { json_->Append(line.dump() + "\n"); });
+}
+
+void RunRecords::AddEvent(int64_t step, const std::map<std::string, double>& scalars) {
+  if (events_ != nullptr) Write([&] { events_->Add(step, scalars); });
 }
 
 void RunRecords::OnStep(const StepReport& step) {
@@ -187,13 +227,11 @@ void RunRecords::WriteTrainLine() {
   const StepResult& result = last_.result;
   std::map<std::string, double> terms;
   for (size_t i = 0; i < terms_.size(); ++i) terms.emplace(options_.terms[i], terms_[i].value());
-  WriteJsonLine(TrainLine(last_, loss, terms, options_.gpu_bytes).dump());
-  if (events_ != nullptr) {
-    std::map<std::string, double> scalars{{"train/loss", loss}, {"train/lr", result.lr}, {"train/samples_per_sec", last_.samples_per_s}};
-    for (const auto& [name, value] : terms) scalars["train/" + name] = value;
-    if (result.grad_norm >= 0) scalars["train/grad_norm"] = result.grad_norm;
-    events_->Add(result.step, scalars);
-  }
+  WriteJsonLine(TrainLine(last_, loss, terms, options_.gpu_bytes));
+  std::map<std::string, double> scalars{{"train/loss", loss}, {"train/lr", result.lr}, {"train/samples_per_sec", last_.samples_per_s}};
+  for (const auto& [name, value] : terms) scalars["train/" + name] = value;
+  if (result.grad_norm >= 0) scalars["train/grad_norm"] = result.grad_norm;
+  AddEvent(result.step, scalars);
   loss_ = {};
   terms_.assign(terms_.size(), {});
   rows_ = 0;
@@ -203,8 +241,8 @@ void RunRecords::OnEvaluation(const EvaluationReport& evaluation) {
   WriteTrainLine();
   std::map<std::string, double> scalars;
   for (const auto& [name, value] : evaluation.values) scalars["eval/" + name] = value;
-  WriteJsonLine(EvaluationLine(evaluation, last_.epochs_done).dump());
-  if (events_ != nullptr) events_->Add(evaluation.step, scalars);
+  WriteJsonLine(EvaluationLine(evaluation, last_.epochs_done));
+  AddEvent(evaluation.step, scalars);
 }
 
 void RunRecords::OnEpoch(const EpochReport& epoch) {
@@ -216,13 +254,15 @@ void RunRecords::OnEpoch(const EpochReport& epoch) {
   for (const auto& [name, value] : epoch.eval) values["eval/" + name] = CsvNumber(value);
   std::vector<std::string> row;
   for (const std::string& column : columns_) row.push_back(values[column]);
-  ++csv_lines_;
-  if (!(csv_ << CsvLine(row)).flush()) throw WriteError("cannot write the file", folder_ + "/results.csv", errno);
+  Write([&] {
+    csv_->Append(CsvLine(row));
+    ++csv_lines_;
+  });
   nlohmann::json memory = ToJson(epoch.memory);
   memory["process"] = getpid();
   memory["step"] = epoch.step;
   static UnsyncedCalls calls;
-  WriteFileAtomically(folder_ + "/memory.json", memory.dump() + "\n", calls);
+  Write([&] { WriteFileAtomically(folder_ + "/memory.json", memory.dump() + "\n", calls); });
 }
 
 }  // namespace gradloom

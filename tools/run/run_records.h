@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/base/descriptor.h"
+#include "runtime/base/error.h"
 #include "runtime/session/event_file.h"
 #include "runtime/session/trainer.h"
 
@@ -21,6 +24,25 @@ struct RecordOptions {
   std::vector<std::string> terms;         // the plan's loss_terms
   std::vector<std::string> eval_columns;  // columns of results.csv: "loss", its terms and the metrics, or none
   int64_t gpu_bytes = 0;                  // see TrainLine
+  // Called once, if a record cannot be written for lack of space or another failure of the disk: from then on such records are left out and
+  // counted. Empty: the failure is thrown.
+  std::function<void(const Error& error)> on_failure;
+};
+
+// A file of lines that are appended, each of which is written whole or not at all.
+class LineFile {
+ public:
+  // Creates the file if it is absent. A last line without its end, which a crash has left, is cut off. Throws Error(kResource).
+  explicit LineFile(std::string path);
+
+  // `line` has its line break. Throws Error(kResource); the file is then as before.
+  void Append(const std::string& line);
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::string path_;
+  Descriptor file_;
+  int64_t bytes_ = 0;
 };
 
 // The objects of metrics.jsonl's lines. `loss`: mean over the batches that a line covers; `terms`: the same of its terms, by name.
@@ -36,7 +58,7 @@ nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_
 // same numbers as train/loss, train/lr, train/samples_per_sec, train/grad_norm, eval/loss and eval/<metric>.
 class RunRecords : public TrainerObserver {
  public:
-  // Throws Error(kResource) if a file cannot be written, as do the other functions.
+  // Throws Error(kResource) if a file cannot be written, as do the other functions without RecordOptions::on_failure.
   RunRecords(const std::string& folder, const RecordOptions& options);
 
   // Continues from the result of state() at this update: later lines are cut off. Throws Error(kCheckpoint) for an invalid text.
@@ -46,7 +68,10 @@ class RunRecords : public TrainerObserver {
   static constexpr char kStart[] = R"({"loss_sum":0,"rows":0,"metrics_bytes":0,"results_bytes":0})";
 
   // One line of text with the sizes of the files and the running mean for the next line.
-  std::string state();
+  std::string state() const;
+
+  // The number of records that were left out.
+  int64_t lost() const { return lost_; }
 
   void OnStep(const StepReport& step) override;
   void OnEvaluation(const EvaluationReport& evaluation) override;
@@ -56,14 +81,18 @@ class RunRecords : public TrainerObserver {
   void Open(int64_t next_step);
   void OpenResults();
   void WriteTrainLine();
-  void WriteJsonLine(const std::string& line);
+  void WriteJsonLine(const nlohmann::json& line);
+  void AddEvent(int64_t step, const std::map<std::string, double>& scalars);
+  // Writes a record, or counts it as lost.
+  void Write(const std::function<void()>& write);
 
   std::string folder_;
   RecordOptions options_;
-  std::ofstream json_, csv_;
+  std::optional<LineFile> json_, csv_;
   std::vector<std::string> columns_;  // of results.csv
   int64_t csv_lines_ = 0;             // of it, with the header
   std::unique_ptr<EventFile> events_;
+  int64_t lost_ = 0;
   StepReport last_;
   int64_t last_step_ = -1;  // of an update
   // Since the last line: the rows trained on, and the means over them.

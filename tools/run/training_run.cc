@@ -367,6 +367,12 @@ class TrainingRun {
                           .hparams = HparamsOf(configuration_, set_up_.options.batch),
                           .terms = set_up_.plan->loss_terms,
                           .gpu_bytes = gpu_bytes};
+    if (configuration_.Text("checkpoint.on_error") == "continue") {
+      records.on_failure = [this](const Error& error) {
+        screen_->Clear();
+        log_.Line("warning records of the run are left out: " + error.message() + " (" + error.where() + ")");
+      };
+    }
     if (set_up_.data.eval.rows() > 0) {
       records.eval_columns = records.terms;
       records.eval_columns.insert(records.eval_columns.begin(), "loss");
@@ -408,6 +414,7 @@ class TrainingRun {
     ending_.stopped = trainer.Run();
     if (shared_ != nullptr && ending_.stopped == StopReason::kRequested) ending_.signal = shared_->stop();
     screen_->Clear();
+    if (recorder->lost() > 0) log_.Line("warning " + std::to_string(recorder->lost()) + " records of the run could not be written");
     instruments_->Finish();
     if (trainer.has_best()) ending_.best = {trainer.best(), trainer.best_step()};
     ending_.waited_seconds = trainer.waited_seconds();
