@@ -143,6 +143,20 @@ class CommandTest(unittest.TestCase):
                 done = subprocess.run([GRADLOOM, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
             self.assertEqual((done.returncode, "No space left" in done.stderr), (8, True), done.stderr)
 
+    def test_stdout_has_one_json_object(self):
+        """Also if the command fails after it has computed its result, if --report asks for it, and whatever the folder's name."""
+        done = subprocess.run(["bash", "-c", 'ulimit -f 0; "$@" | cat; exit "${PIPESTATUS[0]}"', "bash", GRADLOOM, "predict", "runs/main",
+                               "--data", "train.csv", "-o", "y.npz", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["errors"][0]["code"], "E-RESOURCE")
+        for report in (["--report", "json"], ["--report=json"], ["--json"]):
+            refused = self.run_command([*TRAIN, "--name", "main", *report], 4)
+            self.assertEqual(json.loads(refused.stdout)["errors"][0]["code"], "E-CONFIG")
+        os.mkdir(b"f\xe4")
+        done = subprocess.run([GRADLOOM, "doctor", "--json"], cwd=b"f\xe4", stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        json.loads(done.stdout)
+
     def test_closed_streams_are_not_taken_for_files(self):
         words = " ".join(f"'{word}'" for word in [*BARE, "--json", "--name"])
         for i, closed in enumerate((">&-", "2>&-", "<&-", ">&- 2>&- <&-")):

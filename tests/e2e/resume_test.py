@@ -1,4 +1,5 @@
 """A run that is stopped, killed or out of disk space resumes to the bits of an uninterrupted one, by the command."""
+import contextlib
 import csv
 import glob
 import json
@@ -300,6 +301,81 @@ class ResumeTest(unittest.TestCase):
         # It resumes once there is space.
         self.command(["resume", run])
         self.assert_unbroken(run)
+
+    def test_records_that_cannot_be_written(self):
+        """With --on-save-error continue, metrics.jsonl reaches the largest size of a file, and the run goes on without its lines."""
+        words = ["models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV",
+                 "--loss", "mse(value, target)", "--epochs", "40", "--log-every", "1", "--progress", "none", "--log-format", "text"]
+        limited = ["bash", "-c", 'ulimit -f 64; exec "$@"', "bash", GRADLOOM, "train", *words, "--out", self.out]
+        for policy, code in (("continue", 0), ("stop", 8)):
+            done = subprocess.run([*limited, "--on-save-error", policy, "--name", f"records_{policy}"], stderr=subprocess.PIPE, text=True,
+                                  timeout=120)
+            self.assertEqual(done.returncode, code, done.stderr)
+            run = self.run_folder(f"records_{policy}")
+            with open(os.path.join(run, "metrics.jsonl")) as file:
+                lines = file.read()
+            self.assertTrue(lines.endswith("}\n"))
+            for line in lines.splitlines():
+                json.loads(line)
+            if code == 0:
+                self.assertEqual(done.stderr.count("records of the run are left out: "), 1)
+                self.assertRegex(done.stderr, r"warning \d+ records of the run could not be written")
+                self.assertTrue(os.path.exists(os.path.join(run, "export", "model.onnx")))
+            else:
+                self.assertRegex(done.stderr, r"error\[E-RESOURCE\].*\n.*metrics.jsonl")
+
+    def test_a_record_that_lost_its_end(self):
+        """As after a power failure: the line is cut off, and the next one is whole."""
+        run = self.run_folder("torn")
+        self.command(["train", *digits(name="torn", save_every="1ep")])
+        for name in ("metrics.jsonl", "results.csv"):
+            path = os.path.join(run, name)
+            os.truncate(path, os.path.getsize(path) - 7)
+        self.command(["resume", run, "--epochs", "3"])
+        with open(os.path.join(run, "metrics.jsonl")) as file:
+            for line in file:
+                json.loads(line)
+        with open(os.path.join(run, "results.csv")) as file:
+            self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["1", "3"])
+
+    def test_damaged_final_weights(self):
+        """Any flipped byte of state.safetensors is found, and the newest checkpoint is offered."""
+        run = self.run_folder("flipped")
+        self.command(["train", *DIGITS, "--name", "flipped"])
+        path, newest = os.path.join(run, "state.safetensors"), os.path.basename(self.last(run))
+        with open(path, "rb") as file:
+            whole = file.read()
+        for at in (3, 60, whole.index(b'"batch":"') + 9, len(whole) // 2, len(whole) - 1):
+            with open(path, "wb") as file:
+                file.write(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
+            said = self.command(["eval", run], 7).stderr
+            self.assertIn(f"--from {newest}", said)
+            self.command(["train", *DIGITS, "--init-weights", path, "--dry-run"], 7)
+        self.command(["eval", run, "--from", newest])
+        # Without final weights, a newer checkpoint that does not load is reported.
+        os.remove(path)
+        with open(os.path.join(self.last(run), "rank-0.safetensors"), "r+b") as file:
+            file.truncate(100)
+        for words in (["eval", run], ["export", run, "-o", os.path.join(self.out, "flipped.onnx")]):
+            self.assertRegex(self.command(words).stderr, f"warning +skipped \\S+{newest}: the file has 100 bytes, but the manifest")
+
+    def test_signals_end_process_1_of_a_container(self):
+        """The system drops signals for it that have no handler: before a run has begun, and while predictions are written."""
+        unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+        if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no process numbers of one's own here")
+        for words in (["bench", DIGITS[0], "--batch", "64"], ["predict", self.unbroken, "--data", "random:200000", "-o", os.path.join(self.out, "p.npz")]):
+            for sent in (signal.SIGTERM, signal.SIGINT):
+                process = subprocess.Popen([*unshare, GRADLOOM, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                # Again and again, since the first ones may come before the command has begun.
+                while process.poll() is None:
+                    with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+                        for child in file.read().split():
+                            with contextlib.suppress(ProcessLookupError):
+                                os.kill(int(child), sent)
+                    time.sleep(0.05)
+                self.assertEqual(process.returncode, 128 + sent, (words, process.communicate()[1]))
+        self.assertFalse(os.path.exists(os.path.join(self.out, "p.npz")))
 
     def test_a_disk_that_refuses_the_folder(self):
         disk = os.path.join(self.out, "read_only")

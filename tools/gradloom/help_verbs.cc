@@ -21,6 +21,7 @@
 #include "tools/gradloom/error_texts.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/environment.h"
+#include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -169,7 +170,7 @@ int Doctor(bool json) {
     if (!json) std::printf("%-8s %-9s %s\n", verdict, finding.what.c_str(), Escaped(finding.text, 400).c_str());
   }
   if (json) {
-    std::printf("%s\n", nlohmann::json{{"findings", list}, {"environment", Environment()}}.dump().c_str());
+    std::printf("%s\n", JsonLine({{"findings", list}, {"environment", Environment()}}).c_str());
   } else {
     std::printf("%d failed, %d warnings   for a bug report: gradloom doctor --json\n", failed, warnings);
   }

@@ -26,6 +26,7 @@
 #include "tools/config/keys.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/obstacles.h"
+#include "tools/run/partial_files.h"
 #include "tools/screen/error_file.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/shell_word.h"
@@ -223,7 +224,7 @@ int Run(int argc, char** argv) {
   return ExitCode(ErrorCode::kInternal);
 }
 
-// Reports the errors to the launcher, on stderr, and with --json as one object on stdout. Returns the exit code.
+// Reports the errors to the launcher, on stderr, and with --json or --report json as one object on stdout. Returns the exit code.
 int Refuse(const std::vector<Error>& errors, bool json) {
   std::vector<Error> told;
   for (const Error& error : errors) {
@@ -293,10 +294,12 @@ int main(int argc, char** argv) {
   using gradloom::Error;
   gradloom::OpenStandardStreams();
   gradloom::RaiseFileLimit();
+  gradloom::EndOnSignals();
   gradloom::end_before = std::set_terminate(gradloom::EndProcess);
   // Exceeding the file size limit then fails the write with an error that can be reported, instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
-  const bool json = std::find(argv, argv + argc, std::string("--json")) != argv + argc;
+  const std::vector<std::string> words(argv, argv + argc);
+  const bool json = std::find(words.begin(), words.end(), "--json") != words.end() || gradloom::WordOf(words, "--report", "") == "json";
   try {
     return gradloom::Run(argc, argv);
   } catch (const gradloom::UnsupportedModel& error) {

@@ -125,7 +125,6 @@ int Generate(const UseFlags& flags, const GenerationOptions& options) {
 }
 
 void Write(const UseFlags& flags, const Predictions& predictions) {
-  if (flags.json && !flags.out.empty()) std::printf("%s\n", JsonOf(predictions).c_str());
   if (flags.out.ends_with(".npz")) {
     WriteNpz(flags.out, predictions.outputs);
   } else if (flags.out.ends_with(".csv")) {
@@ -135,6 +134,8 @@ void Write(const UseFlags& flags, const Predictions& predictions) {
   } else {
     WriteFileAtomically(flags.out, JsonOf(predictions) + "\n");
   }
+  // After the file, since an error is one JSON object, too.
+  if (flags.json && !flags.out.empty()) std::printf("%s\n", JsonOf(predictions).c_str());
   if (flags.out.ends_with(".npz")) {
     for (const auto& [name, classes] : predictions.classes) {
       if (!classes.empty()) LogToStderr("classes " + Escaped(name) + " from 0: " + ListedClasses(classes));

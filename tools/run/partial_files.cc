@@ -45,10 +45,12 @@ void RemoveAll() {
   }
 }
 
-// Ends the process with the same signal, so that its parent sees it.
+// Ends the process with the same signal, so that its parent sees it. The first process of a container goes on after it, and exits with the
+// code that a shell would give.
 void OnSignal(int signal) {
   RemoveAll();
   raise(signal);
+  if (::getpid() == 1) ::_exit(128 + signal);
 }
 
 // Keeps handlers that a run has set for saving, and signals that nohup ignores.
@@ -97,6 +99,10 @@ void RemovePartialFileOnSignal(const std::string& path) {
     break;
   }
   HandleSignals();
+}
+
+void EndOnSignals() {
+  if (::getpid() == 1) HandleSignals();
 }
 
 }  // namespace gradloom
