@@ -23,6 +23,8 @@ class Owner:
         self._handle = handle
         self._process = os.getpid()
         self._release = weakref.finalize(self, released, self._process, release, handle)
+        # At the interpreter's end a daemon thread may still be in a call with the handle; the end of the process frees everything.
+        self._release.atexit = False
 
     def __reduce__(self) -> NoReturn:
         # A copy would share the handle and could outlive it.

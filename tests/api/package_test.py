@@ -450,6 +450,20 @@ except gradloom.Error as error:
         self.assertEqual(said, ("['the session is closed', 'the session is closed', 'the session is closed']\n"
                                 "a callback of fit cannot close its session\n", 0))
 
+    def test_ends_while_a_daemon_thread_trains(self):
+        """The end of the interpreter leaves a session to the thread that is in a step."""
+        for devices in ("cpu", "cpu:2"):
+            said = self.script(f"""
+trained = session("{devices}")
+def run():
+    while True:
+        trained.step(features=x, target=y)
+threading.Thread(target=run, daemon=True).start()
+time.sleep(0.2)
+print("end")
+""")
+            self.assertEqual(said, ("end\n", 0))
+
     def test_predictions_of_threads_are_their_own(self):
         """Several threads use one session."""
         session = self.gradloom.Session(self.plan)
