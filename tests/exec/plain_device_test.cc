@@ -63,5 +63,24 @@ TEST_F(OnAPlainDevice, UndoesAStep) {
   EXPECT_EQ(session.step(), 1);
 }
 
+// An output that is an input is a copy: the caller's memory may have changed when it is read.
+TEST_F(OnAPlainDevice, KeepsFetchedFeeds) {
+  CompileOptions compile;
+  compile.recipe.losses = {{.type = "mse", .output = "y", .target = "t"}};
+  compile.recipe.optimizer.type = "sgd";
+  compile.entries = {{EntryKind::kPredict, 2}};
+  SessionOptions options;
+  SetDevices({.devices = "cuda:0"}, compile.recipe, options);
+  const Model model = Model::FromText(R"(<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 2] x) => (float[N, 2] x, float[N, 2] y) <float[2, 2] w = {1, 2, 3, 4}> { y = MatMul (x, w) })");
+  Session session(std::make_shared<const Plan>(Compile(model, compile)), options);
+  for (const float first : {1.0f, 5.0f}) {
+    float x[] = {first, 2, 3, 4};
+    session.Forward(EntryKind::kPredict, {{"x", {DType::kFloat32, {2, 2}, x}}});
+    x[0] = -1;
+    EXPECT_EQ(ElementAsDouble(session.Fetched("x"), 0), first);
+  }
+}
+
 }  // namespace
 }  // namespace gradloom
