@@ -270,10 +270,10 @@ class CommandTest(unittest.TestCase):
             np.testing.assert_allclose(devices[name], value, rtol=1e-5, atol=1e-6)
         # The last micro-batch may have fewer samples than the others, and an epoch fewer batches than an update.
         self.train_with("short", "--batch", "24", "--micro-batch", "8")
-        self.train_with("all", "--batch", "60")
-        done = self.train_with("once", "--batch", "8", "--accumulate", "100", "--accumulate-by", "samples")
+        self.train_with("all_rows", "--batch", "60")
+        done = self.train_with("one_update", "--batch", "8", "--accumulate", "100", "--accumulate-by", "samples")
         self.assertIn("update  once per epoch, which has 8 batches: fewer than the 100 of an update", done.stderr)
-        for a, b in (("whole", "short"), ("all", "once")):
+        for a, b in (("whole", "short"), ("all_rows", "one_update")):
             for name, value in self.weights(a).items():
                 np.testing.assert_allclose(self.weights(b)[name], value, rtol=1e-5, atol=1e-6)
         with open("runs/devices/config.toml") as file:
