@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import signal
 import threading
 from dataclasses import dataclass, fields
@@ -61,8 +62,8 @@ class Plateau:
 class FitResult:
     """The result of a fit."""
 
-    train_loss: float
-    """Mean over the last epoch."""
+    train_loss: float | None
+    """Mean over the last epoch; None if no epoch ended."""
     best: float | None
     """The best watched value; None if nothing was evaluated."""
     best_step: int | None
@@ -163,5 +164,5 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
         if raised:
             raise raised[0]
     evaluated = result.best_step >= 0
-    return FitResult(result.train_loss, result.best if evaluated else None, result.best_step if evaluated else None, result.step,
-                     _STOPPED[result.stopped])
+    return FitResult(None if math.isnan(result.train_loss) else result.train_loss, result.best if evaluated else None,
+                     result.best_step if evaluated else None, result.step, _STOPPED[result.stopped])

@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import warnings
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
@@ -203,10 +204,12 @@ class Session(Owner):
         """Runs a whole training, starting at the session's position.
 
         Args:
-            epochs: passes over the data, including those already made by the session; `updates` sets a total number of updates instead.
+            epochs: passes over the data, including those already made by the session; `updates` sets a total number of updates instead. A
+                UserWarning says if the session has already made them, so that nothing is trained.
             evaluate_every: "1ep", or "500" for updates.
             metrics: "accuracy(logits, label)".
-            watch: the value that selects the best model: "eval/loss:min". None: the loss.
+            watch: the value that selects the best model: "eval/loss:min". None: the loss. Needs evaluation data, like patience, plateau and
+                metrics.
             patience: if above 0, stop after this many evaluations in a row without improvement.
             plateau: reduces the learning rate when the watched value makes no progress.
             skip_non_finite: leave out batches whose loss is NaN or infinite, which costs a copy of all state per step, instead of an Error.
@@ -217,11 +220,17 @@ class Session(Owner):
                 raise TypeError(f"fit needs a Dataset (Dataset.from_arrays makes one from arrays), not a {type(data).__name__}")
         with self._alone():
             outer, self._fitting = self._fitting, True
+            before = self.num_batches
             try:
-                return run_fit(self._alive(), train, eval, epochs, updates, batch, evaluate_every, metrics, watch, patience, plateau, skip_non_finite,
-                               [(on_step, result_of), (on_evaluation, evaluation_of), (on_epoch, epoch_of)])
+                result = run_fit(self._alive(), train, eval, epochs, updates, batch, evaluate_every, metrics, watch, patience, plateau, skip_non_finite,
+                                 [(on_step, result_of), (on_evaluation, evaluation_of), (on_epoch, epoch_of)])
             finally:
                 self._fitting = outer
+            if result.stopped == "done" and self.num_batches == before:
+                total = f"updates={updates}" if updates > 0 else f"epochs={epochs}"
+                warnings.warn(f"fit trained nothing: {total} counts from the session's beginning, and it has already made {self.num_updates} updates "
+                              f"in {before} batches; give a larger total to continue", stacklevel=2)
+            return result
 
     # ---- Parameters and gradients
 

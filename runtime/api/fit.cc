@@ -1,5 +1,6 @@
 // A whole training run through the C table.
 #include <limits>
+#include <utility>
 
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
@@ -46,6 +47,21 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int
   if (given.plateau_factor != 0) options.plateau = PlateauOf(given, options.watch.larger);
   options.skip_non_finite = given.skip_non_finite != 0;
   return options;
+}
+
+// Throws Error(kConfig) for options that need an evaluation if there is none, which would do nothing.
+void CheckEvaluates(const GradloomFitOptions& given, const TrainerOptions& options, const GradloomDataset* eval) {
+  const bool data = eval != nullptr && eval->data->rows() > 0;
+  if (data && options.evaluate.unit != Interval::Unit::kNever) return;
+  const std::pair<const char*, bool> asked[] = {{"patience", given.patience > 0},
+                                                {"a value to watch", given.watch != nullptr},
+                                                {"a learning rate that is reduced on a plateau", options.plateau.has_value()},
+                                                {"a metric", !options.metrics.empty() && !data}};
+  for (const auto& [what, is_asked] : asked) {
+    if (!is_asked) continue;
+    throw Error(ErrorCode::kConfig, std::string(what) + (data ? " needs evaluations, but they are never due" : " needs evaluation data"),
+                "", data ? "omit one of them" : "pass a part of the data as evaluation data");
+  }
 }
 
 // Passes reports to the callbacks; a callback's return value can end the run.
@@ -118,10 +134,7 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     const Dataset none;
     CallbackObserver observer(OptionsOf(callbacks));
     TrainerOptions made = OptionsFor(OptionsOf(options), call->plan(), data.rows());
-    if (made.plateau && (eval == nullptr || eval->data->rows() == 0)) {
-      throw Error(ErrorCode::kConfig, "a learning rate that is reduced on a plateau needs evaluation data", "",
-                  "pass a part of the data as evaluation data");
-    }
+    CheckEvaluates(OptionsOf(options), made, eval);
     made.stop_requested = [&] { return observer.stopped(); };
     call.handle().shapes.clear();
     const FitGuard fitting(call.handle());

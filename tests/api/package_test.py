@@ -23,6 +23,7 @@ import tempfile
 import threading
 import tomllib
 import unittest
+import warnings
 import weakref
 import zipfile
 
@@ -125,7 +126,7 @@ class PageTest(unittest.TestCase):
         with open(PAGE) as file:
             page = file.read()
         blocks = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
-        self.assertEqual(len(blocks), 8)
+        self.assertEqual(len(blocks), 9)
         said = self.run_in_folder(lambda: exec(compile("\n".join(blocks), "python.md", "exec"), {"__name__": "page"}))
         self.assertGreater(float(re.findall(r"right: ([\d.]+)", said)[0]), 0.9)
         import onnxruntime
@@ -342,6 +343,25 @@ class SessionTest(unittest.TestCase):
 
         with self.assertRaisesRegex(ZeroDivisionError, "4"):
             session.fit(data, epochs=9, batch=16, on_step=fails)
+
+    def test_a_fit_says_what_it_leaves_out(self):
+        data = self.gradloom.Dataset.from_arrays(features=np.tile(self.x, (4, 1)), target=np.tile(self.y, (4, 1)))
+        session = self.gradloom.Session(self.plan)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            first = session.fit(data, epochs=2, batch=16)
+        self.assertTrue(np.isfinite(first.train_loss))
+        for total in ({"epochs": 2}, {"updates": 5}):
+            with self.assertWarnsRegex(UserWarning, "fit trained nothing: .* already made 8 updates") as warned:
+                again = session.fit(data, batch=16, **total)
+            self.assertEqual((again.train_loss, again.stopped, again.step), (None, "done", 8))
+            self.assertEqual(warned.filename, __file__)
+        self.assertEqual(session.fit(data, epochs=3, batch=16).step, 12)
+        for asked in ({"patience": 2}, {"watch": "eval/loss:min"}, {"metrics": ["mae(value, target)"]}):
+            with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*needs evaluation data"):
+                session.fit(data, epochs=5, batch=16, **asked)
+        with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*never due"):
+            session.fit(data, data, epochs=5, batch=16, patience=2, evaluate_every="never")
 
     def test_a_plateau_reduces_the_learning_rate(self):
         data = self.gradloom.Dataset.from_arrays(features=self.x, target=self.y)
