@@ -11,7 +11,8 @@
 # goes on from there. Keep --out on a file system that all nodes see.
 set -uo pipefail
 
-srun --kill-on-bad-exit=1 gradloom train model.onnx --data train.csv --eval-split 10% --name exp1 --out runs --resume auto \
+# Since Slurm 22.05 srun does not take over --cpus-per-task, and a task would get one core.
+srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" gradloom train model.onnx --data train.csv --eval-split 10% --name exp1 --out runs --resume auto \
   --save-every 10min --log-format json --metrics-port 9100 --metrics-address 0.0.0.0
 code=$?
 

@@ -271,6 +271,9 @@ class WatchingTest(unittest.TestCase):
             spec = self.deployed(name)["spec"]
             pods += [replicas["template"]["spec"] for replicas in spec[kinds].values()]
         commands = 0
+        with open(f"{DOCS}/deploy/Dockerfile") as file:
+            built = set(re.findall(r"^#.* -t (\S+) ", file.read(), re.M))
+        self.assertEqual({container["image"] for pod in pods for container in pod["containers"]}, built)
         for pod in pods:
             volumes = {volume["name"] for volume in pod.get("volumes", [])}
             for container in pod["containers"]:
@@ -291,7 +294,7 @@ class WatchingTest(unittest.TestCase):
             os.chmod(f"{self.folder}/bin/{name}", 0o755)
         for code, again in ((0, False), (5, False), (138, True), (140, True)):
             done = subprocess.run(["bash", f"{DOCS}/deploy/slurm.sh"], cwd=self.folder,
-                                  env={**self.environment, "CODE": str(code), "SLURM_JOB_ID": "77"})
+                                  env={**self.environment, "CODE": str(code), "SLURM_JOB_ID": "77", "SLURM_CPUS_PER_TASK": "8"})
             self.assertEqual(done.returncode, code)
             self.assertEqual(os.path.exists(f"{self.folder}/scontrol.txt"), again)
             if again:
@@ -300,6 +303,7 @@ class WatchingTest(unittest.TestCase):
                 os.remove(f"{self.folder}/scontrol.txt")
         with open(f"{self.folder}/srun.txt") as file:
             words = file.read().split()
+        self.assertIn("--cpus-per-task=8", words[:words.index("gradloom")])
         self.check_flags(words[words.index("gradloom") + 1:])
         # sbatch stops reading options at the first line that is not a comment.
         with open(f"{DOCS}/deploy/slurm.sh") as file:
