@@ -29,7 +29,7 @@ def main():
         text = file.read()
     programs = re.findall(r"^```(cpp|c)\n(.*?)^```", text, re.M | re.S)
     commands = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
-    assert len(commands) == 1 and commands[0].startswith("bazel build //:dist "), commands
+    assert len(commands) == 2 and commands[0].startswith("bazel build //:dist "), commands
     assert len(programs) == 7, f"{len(programs)} programs on the page"
     with gzip.open(digits, "rt") as file:
         table = np.loadtxt(file, delimiter=",", skiprows=1)
@@ -62,6 +62,12 @@ def main():
         shutil.copy(os.path.join(folder, "p1.cpp"), os.path.join(folder, "train.cc"))
         subprocess.run(["bash", "-euc", commands[0].split("\n", 1)[1]], cwd=folder, env={**os.environ, "dir": sdk}, check=True)
         subprocess.run([os.path.join(folder, "train")], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        # The library without the compiler links with the same programs.
+        if shutil.which("pkg-config"):
+            shutil.copy(os.path.join(folder, "p1.cpp"), os.path.join(folder, "program.cc"))
+            subprocess.run(["bash", "-euc", commands[1]], cwd=folder, env={**os.environ, "dir": sdk}, check=True)
+            needed = subprocess.run(["readelf", "-d", os.path.join(folder, "program")], capture_output=True, text=True, check=True).stdout
+            assert "[libgradloom_runtime.so]" in needed and "[libgradloom.so]" not in needed, needed
         logits = onnxruntime.InferenceSession(os.path.join(folder, "trained.onnx")).run(
             ["logits"], {"image": images.reshape(-1, 1, 8, 8).astype(np.float32)})[0]
         right = (logits.argmax(1) == labels).mean()
