@@ -3,6 +3,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -64,30 +65,54 @@ std::vector<ClassResult> ConfusionMatrix::ByClass() const {
   return results;
 }
 
-std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const TensorView& output) {
-  const auto made_for = [](const Shape& shape) { return PredictedClasses{Tensor(DType::kInt64, shape), Tensor(DType::kFloat32, shape)}; };
-  const Shape& shape = output.shape;
-  MetricSpec spec{.name = "classes", .output = loss.output, .target = loss.target};
-  spec.ReadLikeLoss({&loss, 1});
-  if (loss.type == "bce" || loss.type == "bce_with_logits") {
-    if (shape.rank() == 0 || internal::Columns(spec, output).count() != 1) return std::nullopt;
-    const bool is_probability = loss.type == "bce";
-    PredictedClasses made = made_for(shape);
-    for (int64_t i = 0; i < output.elements(); ++i) {
-      const double score = ElementAsDouble(output, i), yes = is_probability ? score : 1 / (1 + std::exp(-score));
-      const bool said = score > (is_probability ? 0.5 : 0);
-      made.classes.as<int64_t>()[static_cast<size_t>(i)] = said ? 1 : 0;
-      made.probabilities.as<float>()[static_cast<size_t>(i)] = static_cast<float>(said ? yes : 1 - yes);
-    }
-    return made;
-  }
+namespace {
+
+bool IsBinary(const LossInfo& loss) { return loss.type == "bce" || loss.type == "bce_with_logits"; }
+
+// The probability of the class 1, for a binary score.
+double ProbabilityOfYes(const LossInfo& loss, double score) { return loss.type == "bce" ? score : 1 / (1 + std::exp(-score)); }
+
+// The shape of an output without the axis of its classes; nullopt if the loss does not compare it with classes.
+std::optional<Shape> PositionsOf(const LossInfo& loss, const Shape& shape) {
   const int64_t axis = loss.class_axis < 0 ? loss.class_axis + shape.rank() : loss.class_axis;
   if ((!loss.classes && !TargetHasProbabilities(loss)) || axis < 0 || axis >= shape.rank()) return std::nullopt;
   Shape positions;
   for (int i = 0; i < shape.rank(); ++i) {
     if (i != axis) positions.push_back(shape[i]);
   }
-  PredictedClasses made = made_for(positions);
+  return positions;
+}
+
+MetricSpec ClassesSpec(const LossInfo& loss) {
+  MetricSpec spec{.name = "classes", .output = loss.output, .target = loss.target};
+  spec.ReadLikeLoss({&loss, 1});
+  return spec;
+}
+
+// Whether an output has one column of binary scores.
+bool HasBinaryScores(const LossInfo& loss, const TensorView& output) {
+  return output.shape.rank() > 0 && internal::Columns(ClassesSpec(loss), output).count() == 1;
+}
+
+}  // namespace
+
+std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const TensorView& output) {
+  const auto made_for = [](const Shape& shape) { return PredictedClasses{Tensor(DType::kInt64, shape), Tensor(DType::kFloat32, shape)}; };
+  if (IsBinary(loss)) {
+    if (!HasBinaryScores(loss, output)) return std::nullopt;
+    PredictedClasses made = made_for(output.shape);
+    for (int64_t i = 0; i < output.elements(); ++i) {
+      const double score = ElementAsDouble(output, i), yes = ProbabilityOfYes(loss, score);
+      const bool said = score > (loss.type == "bce" ? 0.5 : 0);
+      made.classes.as<int64_t>()[static_cast<size_t>(i)] = said ? 1 : 0;
+      made.probabilities.as<float>()[static_cast<size_t>(i)] = static_cast<float>(said ? yes : 1 - yes);
+    }
+    return made;
+  }
+  const std::optional<Shape> positions = PositionsOf(loss, output.shape);
+  if (!positions) return std::nullopt;
+  PredictedClasses made = made_for(*positions);
+  const MetricSpec spec = ClassesSpec(loss);
   const TensorView classes = made.classes.view();
   const internal::ClassScores scores(spec, output, classes);
   for (int64_t position = 0; position < scores.positions(); ++position) {
@@ -95,6 +120,39 @@ std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const Tenso
     made.classes.as<int64_t>()[static_cast<size_t>(position)] = said;
     made.probabilities.as<float>()[static_cast<size_t>(position)] =
         static_cast<float>(std::exp(scores.Score(position, said) - scores.LogSum(position)));
+  }
+  return made;
+}
+
+std::optional<Tensor> ClassProbabilities(const LossInfo& loss, const TensorView& output) {
+  if (IsBinary(loss)) {
+    if (!HasBinaryScores(loss, output)) return std::nullopt;
+    // A mask has a pair for each position, instead of the axis of extent 1.
+    Shape pairs = output.shape;
+    pairs.push_back(2);
+    if (output.shape.rank() <= 2) pairs = Shape{output.shape[0], 2};
+    Tensor made(DType::kFloat32, pairs);
+    const std::span<float> shares = made.as<float>();
+    for (int64_t i = 0; i < output.elements(); ++i) {
+      const double yes = ProbabilityOfYes(loss, ElementAsDouble(output, i));
+      shares[static_cast<size_t>(2 * i)] = static_cast<float>(1 - yes);
+      shares[static_cast<size_t>(2 * i + 1)] = static_cast<float>(yes);
+    }
+    return made;
+  }
+  std::optional<Shape> shape = PositionsOf(loss, output.shape);
+  if (!shape) return std::nullopt;
+  const Tensor no_target(DType::kInt64, *shape);
+  const TensorView target = no_target.view();
+  const MetricSpec spec = ClassesSpec(loss);
+  const internal::ClassScores scores(spec, output, target);
+  shape->push_back(scores.classes());
+  Tensor made(DType::kFloat32, *shape);
+  const std::span<float> shares = made.as<float>();
+  for (int64_t position = 0; position < scores.positions(); ++position) {
+    const double log_sum = scores.LogSum(position);
+    for (int64_t c = 0; c < scores.classes(); ++c)
+      shares[static_cast<size_t>(position * scores.classes() + c)] = static_cast<float>(std::exp(scores.Score(position, c) - log_sum));
   }
   return made;
 }

@@ -51,4 +51,8 @@ struct PredictedClasses {
 // position (the classes are then 0 and 1). nullopt if the loss does not compare this output with classes.
 std::optional<PredictedClasses> PredictClasses(const LossInfo& loss, const TensorView& output);
 
+// The probabilities of all classes at each position of such an output: float32, in the shape of the predicted classes with one more axis at
+// the end, or [rows, 2] for a binary score. nullopt like PredictClasses.
+std::optional<Tensor> ClassProbabilities(const LossInfo& loss, const TensorView& output);
+
 }  // namespace gradloom

@@ -231,6 +231,89 @@ class ClassesTest(unittest.TestCase):
         self.assertAlmostEqual(told["accuracy"], (said == target).mean())
         self.check_confusion(told["confusion"], ["0", "1", "2"], target, said)
 
+    def test_weights_of_named_classes(self):
+        linear_model("weighed.onnx", 2, 3, self.rng)
+        x = self.rng.standard_normal((24, 2))
+        names = ["lo"] * 4 + ["mid"] * 12 + ["hi"] * 8
+        with open("weighed.csv", "w", encoding="utf-8") as file:
+            file.write("a,b,label\n" + "".join(f"{a},{b},{name}\n" for (a, b), name in zip(x, names)))
+        train = ["train", "weighed.onnx", "--data", "weighed.csv", "--map", "x=a,b", "--map", "label=label", "--epochs", "2", "--batch", "8"]
+
+        def trained(name, weights):
+            said = self.run_command([*train, "--loss", f"cross_entropy(scores, label, class_weight={weights})", "--name", name]).stderr
+            model = onnx.load(f"runs/{name}/export/model.onnx")
+            return said, onnx.numpy_helper.to_array(model.graph.initializer[0])
+
+        # The classes are sorted: hi, lo, mid.
+        said, by_order = trained("by_order", "3:1:2")
+        told = "weights of the classes of label: hi (3), lo (1), mid (2)"
+        self.assertIn(told, said)
+        said, by_name = trained("by_name", "lo=1:mid=2:hi=3")
+        self.assertIn(told, said)
+        np.testing.assert_array_equal(by_name, by_order)
+        _, balanced = trained("balanced", "balanced")
+        np.testing.assert_array_equal(balanced, trained("counted", "1:2:0.6666666666666666")[1])
+        # A run's weights are those of its plan.
+        for name in ("by_name", "balanced"):
+            same = {"by_name": "by_order", "balanced": "counted"}[name]
+            losses = [self.json(["eval", f"runs/{run}", "--data", "weighed.csv", "--json"])["loss"] for run in (name, same)]
+            self.assertEqual(*losses)
+            self.run_command(["resume", f"runs/{name}", "--epochs", "3"])
+            self.run_command(["export", f"runs/{name}", "--training", "-o", "training.onnx"])
+        for weights, what in (("lo=1:mid=2:high=3", "'high', which is not a class"), ("lo=1:mid=2", "no weight for the class 'hi'"),
+                              ("lo=1:mid=2:hi", "'hi' in class_weight has no weight"), ("lo=1:lo=2:mid=1:hi=1", "two weights for the class 'lo'")):
+            loss = ["--loss", f"cross_entropy(scores, label, class_weight={weights})"]
+            self.assertIn(what, self.run_command([*train, *loss], 4).stderr)
+        loss = ["--loss", "cross_entropy(scores, label, class_weight=lo=1:mid=2:hi=3)"]
+        self.run_command(["check", "weighed.onnx", *loss])
+        self.assertIn("needs the training data", self.run_command(["compile", "weighed.onnx", *loss, "-o", "weighed.plan"], 4).stderr)
+
+    def test_probabilities_by_name_and_kept_columns(self):
+        linear_model("shares.onnx", 2, 3, self.rng)
+        x = self.rng.standard_normal((9, 2)).astype("float32")
+        with open("shares.csv", "w", encoding="utf-8") as file:
+            file.write("id,note,a,b,label\n" + "".join(f'00{i},"a, {i}",{a},{b},{CLASSES[i % 3]!r}\n'.replace("'", '"') for i, (a, b) in enumerate(x)))
+        self.run_command(["train", "shares.onnx", "--data", "shares.csv", "--map", "x=a,b", "--map", "label=label", "--loss",
+                          "cross_entropy(scores, label)", "--epochs", "1", "--name", "shares"])
+        session = onnxruntime.InferenceSession("runs/shares/export/model.onnx", providers=["CPUExecutionProvider"])
+        wanted = softmax(session.run(None, {"x": x})[0])
+        predict = ["predict", "runs/shares", "--data", "shares.csv", "--probabilities"]
+        self.run_command([*predict, "--classes", "--keep", "id,note", "--batch", "4", "-o", "shares_out.csv"])
+        rows = self.rows("shares_out.csv")
+        self.assertEqual(list(rows[0]), ["id", "note", "label", "label.big horse", "label.cat, small", "label.dög", "label.probability"])
+        self.assertEqual([(row["id"], row["note"]) for row in rows], [(f"00{i}", f"a, {i}") for i in range(9)])
+        self.assertEqual([row["label"] for row in rows], [CLASSES[c] for c in wanted.argmax(1)])
+        shares = np.array([[float(row[f"label.{name}"]) for name in CLASSES] for row in rows])
+        np.testing.assert_allclose(shares, wanted, rtol=1e-5)
+        told = self.json([*predict, "--keep", "id"])
+        self.assertEqual(set(told), {"id", *(f"label.{name}" for name in CLASSES)})
+        np.testing.assert_allclose(told["label.dög"], wanted[:, 2], rtol=1e-5)
+        self.run_command([*predict, "--keep", "id", "-o", "shares.npz"])
+        with np.load("shares.npz") as arrays:
+            np.testing.assert_allclose(arrays["label.probabilities"], wanted, rtol=1e-5)
+            self.assertEqual(arrays["id"].tolist(), list(range(9)))
+        for words, what in ((["--keep", "note", "-o", "x.npz"], "'note' has text"), (["--keep", "label", "--classes"], "a column 'label', too"),
+                            (["--keep", "nothing"], "nothing")):
+            self.assertIn(what, self.run_command([*predict, *words], 5 if words == ["--keep", "nothing"] else 4).stderr)
+        np.savez("shares_in.npz", x=x)
+        error = self.run_command(["predict", "runs/shares", "--data", "shares_in.npz", "--map", "x=x", "--keep", "id"], 4).stderr
+        self.assertIn("only tables", error)
+
+    def test_probabilities_of_a_binary_score(self):
+        linear_model("binary.onnx", 2, 1, self.rng)
+        x = self.rng.standard_normal((6, 2)).astype("float32")
+        with open("binary.csv", "w", encoding="utf-8") as file:
+            file.write("a,b,paid\n" + "".join(f"{a},{b},{['no', 'yes'][i % 2]}\n" for i, (a, b) in enumerate(x)))
+        self.run_command(["train", "binary.onnx", "--data", "binary.csv", "--map", "x=a,b", "--map", "paid=paid", "--loss",
+                          "bce_with_logits(scores, paid)", "--epochs", "1", "--name", "binary"])
+        session = onnxruntime.InferenceSession("runs/binary/export/model.onnx", providers=["CPUExecutionProvider"])
+        yes = 1 / (1 + np.exp(-session.run(None, {"x": x})[0][:, 0]))
+        self.run_command(["predict", "runs/binary", "--data", "binary.csv", "--probabilities", "-o", "paid.csv"])
+        rows = self.rows("paid.csv")
+        self.assertEqual(list(rows[0]), ["paid.no", "paid.yes"])
+        np.testing.assert_allclose([float(row["paid.yes"]) for row in rows], yes, rtol=1e-5)
+        np.testing.assert_allclose([float(row["paid.no"]) for row in rows], 1 - yes, rtol=1e-5, atol=1e-7)
+
     def test_what_has_no_classes(self):
         linear_model("numbers.onnx", 4, 1, self.rng)
         self.run_command(["train", "numbers.onnx", "--data", "random:16", "--loss", "mse(scores, y)", "--epochs", "1", "--name", "numbers"])

@@ -126,7 +126,7 @@ int Generate(const UseFlags& flags, const GenerationOptions& options) {
 
 void Write(const UseFlags& flags, const Predictions& predictions) {
   if (flags.out.ends_with(".npz")) {
-    WriteNpz(flags.out, predictions.outputs);
+    WriteNpz(flags.out, ArraysOf(predictions, flags.out));
   } else if (flags.out.ends_with(".csv")) {
     WriteFileAtomically(flags.out, TableOf(predictions, flags.out));
   } else if (flags.out.empty()) {
@@ -193,8 +193,11 @@ Action DeclarePredict(CLI::App& app) {
                                     "undo the transforms of the targets, so that predictions are in the units of the data");
   CLI::Option* classes = app.add_flag("--classes", flags->form.classes,
                                       "write the predicted class, by its name if it has one, and its probability, instead of the scores");
+  CLI::Option* probabilities = app.add_flag("--probabilities", flags->form.probabilities,
+                                            "write the probability of each class, in a column TARGET.CLASS, instead of the scores");
+  CLI::Option* keep = app.add_option("--keep", flags->form.keep, "copy columns of the table to the output: id, or id,name, or 0..2");
   CLI::Option* out = app.add_option("-o,--output", flags->out, "the file to write, .npz, .csv or .json; default: JSON on stdout");
-  for (CLI::Option* of_predictions : {data, units, classes, out}) generate->excludes(of_predictions);
+  for (CLI::Option* of_predictions : {data, units, classes, probabilities, keep, out}) generate->excludes(of_predictions);
   app.add_flag("--json", flags->json, "print JSON on stdout, also with -o");
   return [flags, generation, generate] { return generate->count() > 0 ? Generate(*flags, *generation) : Predict(*flags); };
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/session/schedule.h"
+#include "tools/run/class_weights.h"
 #include "tools/run/device_forecast.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/micro_batch.h"
@@ -61,6 +62,7 @@ void ReadOptions(const Configuration& configuration, const Model& model, const E
   const ImportedGraph probe = Import(model, options.import);
   options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !requests.only_check ? steps : kSomeSteps, made.notes);
   options.recipe.fetch_outputs = requests.outputs;
+  if (!requests.only_check) RefuseWeightsByData(configuration);
   if (requests.gradients) CheckSeparateUpdate(configuration, options.recipe);
   options.entries = EntriesFor(requests, requests.batches.empty() ? std::vector<int64_t>{probe.batch} : requests.batches);
 }

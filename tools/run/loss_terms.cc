@@ -8,11 +8,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/onnx_loss.h"
 #include "runtime/base/call_text.h"
 #include "runtime/base/error.h"
+#include "tools/run/class_weights.h"
 #include "tools/run/key_values.h"
 #include "tools/run/loss_guess.h"
 #include "tools/run/model_options.h"
@@ -100,7 +102,7 @@ void SetOption(LossTerm& term, const std::string& key, const std::string& value)
     if (value != "true" && value != "false") throw Error(ErrorCode::kConfig, what + " must be true or false, got '" + Escaped(value) + "'");
     term.probabilities = value == "true";
   } else if (key == "class_weight") {
-    term.class_weight = Numbers(value, what);
+    if (!AreWeightsByData(value)) term.class_weight = Numbers(value, what);
   } else if (key == "pos_weight") {
     term.pos_weight = Numbers(value, what);
   } else if (key == "beta") {
@@ -125,7 +127,8 @@ LossTerm FileTerm(const CallText& call, const std::map<std::string, int64_t>& sh
   return term;
 }
 
-LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>& shapes) {
+// The parts of a loss, and its weight.
+std::pair<CallText, double> CallOf(const std::string& text) {
   std::string body = Trimmed(text);
   double weight = 1;
   const size_t star = body.rfind('*');
@@ -133,7 +136,11 @@ LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>
     weight = FiniteNumber(Trimmed(body.substr(star + 1)), "the weight of the loss");
     body = Trimmed(body.substr(0, star));
   }
-  const CallText call = ParseCall(body, "loss", "cross_entropy(OUTPUT, TARGET, label_smoothing=0.1)");
+  return {ParseCall(body, "loss", "cross_entropy(OUTPUT, TARGET, label_smoothing=0.1)"), weight};
+}
+
+LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>& shapes) {
+  const auto [call, weight] = CallOf(text);
   LossTerm term;
   if (FileLengthOf(call.name) > 0) {
     term = FileTerm(call, shapes);
@@ -172,6 +179,18 @@ std::vector<LossTerm> LossTermsOf(const Configuration& configuration, const Mode
   if (losses.empty()) losses.push_back(LossByModel(configuration, model, graph, notes));
   WarnOfSecondFunction(losses, graph, notes);
   return losses;
+}
+
+std::vector<std::string> WeightsByDataOf(const Configuration& configuration) {
+  std::vector<std::string> weights;
+  for (const std::string& text : configuration.Texts("loss.name")) {
+    std::string& of_term = weights.emplace_back();
+    if (FileLengthOf(Trimmed(text)) > 0) continue;
+    for (const auto& [key, value] : CallOf(text).first.options) {
+      if (key == "class_weight" && AreWeightsByData(value)) of_term = value;
+    }
+  }
+  return weights;
 }
 
 std::string TargetOf(const LossTerm& term) { return term.target.empty() ? "target" : term.target; }

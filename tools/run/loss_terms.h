@@ -17,6 +17,10 @@ namespace gradloom {
 std::vector<LossTerm> LossTermsOf(const Configuration& configuration, const Model& model, const Graph& graph,
                                   std::vector<std::string>& notes);
 
+// For each of the terms of loss.name, which come first among the losses: class weights that only the training data makes numbers
+// (AreWeightsByData), as they are written; "": there are none. These terms have no class_weight until WeighClasses gives them one.
+std::vector<std::string> WeightsByDataOf(const Configuration& configuration);
+
 // The name of a term's target, and the output of the graph that it reads: the first one if it names none.
 std::string TargetOf(const LossTerm& term);
 const Value& OutputOf(const LossTerm& term, const Graph& graph);

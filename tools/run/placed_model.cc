@@ -4,6 +4,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/onnx/export/export.h"
+#include "tools/run/class_weights.h"
 #include "tools/run/model_options.h"
 #include "tools/run/recipe.h"
 
@@ -19,6 +20,7 @@ DevicePlacement PlacementOf(const Plan& plan, const std::map<std::string, Tensor
   const ImportedGraph imported = Import(model, options.import);
   const Graph& graph = *imported.graph;
   options.recipe = RecipeOf(configuration, model, graph, 0, notes);
+  WeighClassesAsTrained(configuration, plan.losses, options.recipe);
   const auto refuse_gathering = [] {
     throw Error(ErrorCode::kUnsupported, "ONNX's annotations cannot express a placement that gathers samples on one device", "--placement",
                 "train with --place, or export without --placement");

@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/data/data_files.h"
+#include "runtime/data/joined_data.h"
 #include "tools/run/csv_line.h"
 
 namespace gradloom {
@@ -61,6 +64,31 @@ const std::vector<std::string>* NamesFor(const Predictions& predictions, const s
   return found == predictions.classes.end() ? nullptr : &found->second;
 }
 
+// The names of the numbers of a row of an output; null if they have none.
+const std::vector<std::string>* ColumnsFor(const Predictions& predictions, const std::string& output, int64_t width) {
+  const auto found = predictions.columns.find(output);
+  return found == predictions.columns.end() || std::ssize(found->second) != width ? nullptr : &found->second;
+}
+
+// The text as a number of this type; nullopt if it is none.
+template <typename Number>
+std::optional<Number> NumberIn(const std::string& text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+template <typename Number>
+std::optional<Tensor> NumbersIn(const std::vector<std::string>& texts) {
+  std::vector<Number> numbers;
+  for (const std::string& text : texts) {
+    const std::optional<Number> number = NumberIn<Number>(text);
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return Tensor::From<Number>(numbers, Shape{std::ssize(numbers)});
+}
+
 // A model may have an output of that name.
 bool HasFileColumn(const Predictions& predictions, int64_t rows) {
   return std::ssize(predictions.files) == rows && rows > 0 && !predictions.outputs.contains(kFileColumn);
@@ -79,8 +107,15 @@ std::string TableOf(const Predictions& predictions, const std::string& path) {
     }
     rows = own;
     const int64_t width = tensor.elements() / rows;
-    for (int64_t i = 0; i < width; ++i) text += (text.empty() ? "" : ",") + CsvField(width == 1 ? name : name + "." + std::to_string(i));
+    const std::vector<std::string>* columns = ColumnsFor(predictions, name, width);
+    for (int64_t i = 0; i < width; ++i) {
+      const std::string column = columns != nullptr ? (*columns)[static_cast<size_t>(i)]
+                                 : width == 1       ? name
+                                                    : name + "." + std::to_string(i);
+      text += (text.empty() ? "" : ",") + CsvField(column);
+    }
   }
+  for (auto kept = predictions.kept.rbegin(); kept != predictions.kept.rend(); ++kept) text = CsvField(kept->first) + "," + text;
   const bool has_files = HasFileColumn(predictions, rows);
   if (has_files) text = std::string(kFileColumn) + "," + text;
   for (int64_t row = 0; row < rows; ++row) {
@@ -88,6 +123,10 @@ std::string TableOf(const Predictions& predictions, const std::string& path) {
     const char* before = "";
     if (has_files) {
       text += CsvField(predictions.files[static_cast<size_t>(row)]);
+      before = ",";
+    }
+    for (const auto& [name, texts] : predictions.kept) {
+      text += before + CsvField(texts[static_cast<size_t>(row)]);
       before = ",";
     }
     for (const auto& [name, tensor] : predictions.outputs) {
@@ -106,11 +145,52 @@ std::string JsonOf(const Predictions& predictions) {
   nlohmann::json line = nlohmann::json::object();
   for (const auto& [name, tensor] : predictions.outputs) {
     int64_t next = 0;
-    line[name] = ListOf(tensor.view(), NamesFor(predictions, name), 0, next);
+    const nlohmann::json list = ListOf(tensor.view(), NamesFor(predictions, name), 0, next);
+    const bool is_table = tensor.shape().rank() == 2;
+    const std::vector<std::string>* columns = is_table ? ColumnsFor(predictions, name, tensor.shape()[1]) : nullptr;
+    if (columns == nullptr) line[name] = list;
+    for (size_t i = 0; columns != nullptr && i < columns->size(); ++i) {
+      for (const nlohmann::json& row : list) line[(*columns)[i]].push_back(row[i]);
+    }
   }
+  for (const auto& [name, texts] : predictions.kept) line[name] = texts;
   if (HasFileColumn(predictions, std::ssize(predictions.files))) line[kFileColumn] = predictions.files;
   // File names need not be UTF-8.
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::map<std::string, Tensor> ArraysOf(const Predictions& predictions, const std::string& path) {
+  std::map<std::string, Tensor> arrays = predictions.outputs;
+  for (const auto& [name, texts] : predictions.kept) {
+    std::optional<Tensor> numbers = NumbersIn<int64_t>(texts);
+    if (!numbers) numbers = NumbersIn<double>(texts);
+    if (!numbers) {
+      throw Error(ErrorCode::kConfig, "the column '" + Escaped(name) + "' has text, and arrays are of numbers", Escaped(path, 4096),
+                  "use -o y.csv, or keep only columns of numbers");
+    }
+    arrays.emplace(name, *std::move(numbers));
+  }
+  return arrays;
+}
+
+std::vector<std::pair<std::string, std::vector<std::string>>> KeptColumns(const std::string& path, const std::string& format,
+                                                                          const std::string& selection) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> kept;
+  for (const std::string& name : FilesOf(path)) {
+    const DataFile file(name, format);
+    if (KindOfDataFile(file) != DataFileKind::kTable) {
+      throw Error(ErrorCode::kConfig, "only tables have columns that can be kept, and this is none", Escaped(name, 4096), "omit --keep");
+    }
+    const CsvOptions options = TableOptions(file);
+    size_t i = 0;
+    for (const std::string& column : CsvSelected(name, selection, options)) {
+      if (i == kept.size()) kept.emplace_back(column, std::vector<std::string>());
+      std::vector<std::string> texts = ReadCsvText(name, column, options);
+      std::vector<std::string>& all = kept[i++].second;
+      all.insert(all.end(), std::make_move_iterator(texts.begin()), std::make_move_iterator(texts.end()));
+    }
+  }
+  return kept;
 }
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/tensor.h"
@@ -13,14 +14,27 @@ struct Predictions {
   std::map<std::string, Tensor> outputs;
   // For outputs that are numbers of classes: the names of the classes.
   std::map<std::string, std::vector<std::string>> classes;
-  std::vector<std::string> files;  // by row, for images: where they are
+  // For outputs with a number for each class: the names of these numbers, such as label.cat.
+  std::map<std::string, std::vector<std::string>> columns;
+  std::vector<std::string> files;                                      // by row, for images: where they are
+  std::vector<std::pair<std::string, std::vector<std::string>>> kept;  // columns of the data as they are: a name, and texts by row
 };
 
 // A table with a header and one line per row. A column is named after its output if that has one number per row, otherwise name.0, name.1
-// ...; the first one, "file", has the files. Throws Error(kConfig), naming `path`, for an output without a row per sample.
+// ... or as `columns` says. Before them are "file", which has the files, and the columns that are kept. Throws Error(kConfig), naming
+// `path`, for an output without a row per sample.
 std::string TableOf(const Predictions& predictions, const std::string& path);
 
-// An object with a nested list for each output, as from numpy.ndarray.tolist(); the list "file" has the files. What is not finite is null.
+// An object with a nested list for each output, as from numpy.ndarray.tolist(), or with a list for each name in `columns`; the list "file"
+// has the files, and each column that is kept is a list. What is not finite is null.
 std::string JsonOf(const Predictions& predictions);
+
+// The outputs, and the columns that are kept, as arrays. Throws Error(kConfig), naming `path`, for a column of text.
+std::map<std::string, Tensor> ArraysOf(const Predictions& predictions, const std::string& path);
+
+// These columns (a selection as in CsvSelection) of all files that `path` means, as text. Throws Error(kConfig) if they are no tables, and
+// like ReadCsvText.
+std::vector<std::pair<std::string, std::vector<std::string>>> KeptColumns(const std::string& path, const std::string& format,
+                                                                          const std::string& selection);
 
 }  // namespace gradloom

@@ -7,9 +7,11 @@
 
 #include "runtime/base/error.h"
 #include "runtime/session/update_rule.h"
+#include "tools/run/class_weights.h"
 #include "tools/run/data_options.h"
 #include "tools/run/device_forecast.h"
 #include "tools/run/job.h"
+#include "tools/run/key_values.h"
 #include "tools/run/loss_terms.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/metric_options.h"
@@ -160,6 +162,7 @@ class SetUpWork {
       throw Error(error.code(), error.message(), Escaped(configuration_.origin(key->name).ToString(), 4096), error.help());
     }
     made_.notes.insert(made_.notes.end(), made_.data.notes.begin(), made_.data.notes.end());
+    Reading(configuration_, "loss.name", [&] { WeighClasses(configuration_, made_.data, data.classes, compile_.recipe, made_.notes); });
     const bool has_eval = made_.data.eval.rows() > 0;
     if (!has_eval || made_.options.evaluate.unit == Interval::Unit::kNever) CheckNothingIsMeasured(configuration_, has_eval, made_.notes);
     made_.options.batch = std::min(made_.options.batch, made_.data.train.rows());

@@ -20,6 +20,7 @@
 #include "runtime/data/image_rows.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/shared_batches.h"
+#include "tools/run/class_weights.h"
 #include "tools/run/data_options.h"
 #include "tools/run/metric_options.h"
 #include "tools/run/model_options.h"
@@ -222,6 +223,7 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
   made.graph = Import(*made.model, made.options.import);
   std::vector<std::string> notes;
   made.options.recipe = RecipeOf(configuration_, *made.model, *made.graph.graph, 0, notes);
+  WeighClassesAsTrained(configuration_, losses_, made.options.recipe);
   made.executor = ExecutorOptionsOf(configuration_);
   // Nothing is updated, and the number of updates is unknown here.
   made.options.recipe.schedule = {"constant", made.options.recipe.optimizer.lr, {}};
@@ -317,22 +319,33 @@ std::vector<std::string> TrainedModel::NamesOfClasses(const std::string& target,
   return names;
 }
 
-void TrainedModel::ClassifyOutputs(Predictions& predictions) const {
+void TrainedModel::ClassifyOutputs(const PredictionForm& form, Predictions& predictions) const {
   bool any = false;
   for (const LossInfo& loss : losses_) {
     const auto output = predictions.outputs.find(loss.output);
-    if (output == predictions.outputs.end() || predictions.outputs.contains(loss.target)) continue;
+    // The first loss of a target classifies it.
+    if (output == predictions.outputs.end() || predictions.outputs.contains(loss.target) || predictions.classes.contains(loss.target))
+      continue;
     std::optional<PredictedClasses> predicted = PredictClasses(loss, output->second.view());
     if (!predicted) continue;
     any = true;
+    if (form.probabilities) {
+      const std::string name = loss.target + ".probabilities";
+      const Tensor& each = predictions.outputs.emplace(name, *ClassProbabilities(loss, output->second.view())).first->second;
+      std::vector<std::string> names = NamesOfClasses(loss.target, each.shape()[each.shape().rank() - 1]);
+      names.resize(static_cast<size_t>(each.shape()[each.shape().rank() - 1]));  // the data may have named more classes
+      for (std::string& column : names) column = loss.target + "." + column;
+      predictions.columns.emplace(name, std::move(names));
+    }
     predictions.outputs.erase(output);
     predictions.classes.emplace(loss.target, NamesOfClasses(loss.target, 0));
+    if (!form.classes) continue;
     predictions.outputs.emplace(loss.target, std::move(predicted->classes));
     predictions.outputs.emplace(loss.target + ".probability", std::move(predicted->probabilities));
   }
   if (any) return;
-  throw Error(ErrorCode::kConfig, "the model's loss does not compare an output with classes", "--classes",
-              "omit it to write the outputs as they are");
+  throw Error(ErrorCode::kConfig, "the model's loss does not compare an output with classes",
+              form.classes ? "--classes" : "--probabilities", "omit it to write the outputs as they are");
 }
 
 namespace {
@@ -402,6 +415,8 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     throw Error(ErrorCode::kConfig, "no loss compares an output with a target that has a transform", "--target-units",
                 "omit it: the outputs are in the units of the training data");
   }
+  Predictions predictions;
+  if (!form.keep.empty() && job.leads()) predictions.kept = KeptColumns(data, configuration_.Text("data.format"), form.keep);
   Compiled compiled = CompileFor(EntryKind::kPredict);
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
@@ -434,12 +449,15 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
       parts[names[k]].push_back(tensor);
     }
   });
-  Predictions predictions;
   predictions.files = FilesOfRows(rows);
   for (const auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(list));
   if (!job.leads()) return predictions;
   if (form.target_units) UndoTransforms(transformed, predictions);
-  if (form.classes) ClassifyOutputs(predictions);
+  if (form.classes || form.probabilities) ClassifyOutputs(form, predictions);
+  for (const auto& [name, texts] : predictions.kept) {
+    if (!predictions.outputs.contains(name)) continue;
+    throw Error(ErrorCode::kConfig, "the predictions have a column '" + Escaped(name) + "', too", "--keep", "keep other columns");
+  }
   for (const auto& [output, target] : transformed) {
     if (form.target_units || !predictions.outputs.contains(output)) continue;
     notes.push_back("units   '" + Escaped(output) + "' is in the units of the transformed target '" + Escaped(target) +

@@ -60,8 +60,10 @@ class TrainedModel {
 
   // What predictions are: the outputs as they are, or
   struct PredictionForm {
-    bool classes = false;       // the predicted classes instead of the outputs that losses compare with classes
-    bool target_units = false;  // without the transforms of the targets with which losses compare outputs
+    bool classes = false;        // the predicted classes instead of the outputs that losses compare with classes
+    bool probabilities = false;  // a probability for each class instead of them, or besides the predicted classes
+    bool target_units = false;   // without the transforms of the targets with which losses compare outputs
+    std::string keep;            // columns of a table to copy to the predictions: a selection as in CsvSelection; "": none
   };
 
   // The outputs for the rows of a file, by name; target columns are not needed. Throws Error(kConfig) if there are no outputs of the form
@@ -93,8 +95,8 @@ class TrainedModel {
   MetricSpec ComparedClasses() const;
   // The names of a target's classes in the data that was trained on, in their order; numbers where they have none.
   std::vector<std::string> NamesOfClasses(const std::string& target, int64_t count) const;
-  // Replaces outputs by the classes that they predict.
-  void ClassifyOutputs(Predictions& predictions) const;
+  // Replaces outputs by the classes that they predict, by the probabilities of all classes, or by both.
+  void ClassifyOutputs(const PredictionForm& form, Predictions& predictions) const;
   // By output, the target that has transforms and that a loss of numbers compares it with.
   std::map<std::string, std::string> TransformedTargets() const;
   // Undoes the transforms of these targets (TransformedTargets) in the outputs that are compared with them.

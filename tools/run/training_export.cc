@@ -7,6 +7,7 @@
 #include "compiler/training_algorithm.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/plan_file.h"
+#include "tools/run/class_weights.h"
 #include "tools/run/model_options.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
@@ -56,6 +57,7 @@ void ExportTraining(const TrainedSource& source, const Configuration& configurat
   if (import.batch == 0) import.batch = kDefaultBatch;
   std::vector<std::string> guesses;
   Recipe recipe = RecipeOf(configuration, model, *Import(model, import).graph, 0, guesses);
+  WeighClassesAsTrained(configuration, plan.losses, recipe);
   if (recipe.UsesFileAlgorithm()) {
     notes.push_back("the run used the file's own training algorithm, which the file keeps");
     return ExportTrained(plan.model, state.values, out, options);
