@@ -8,6 +8,7 @@
 
 #include "compiler/cost/simulate.h"
 #include "compiler/onnx/export/export.h"
+#include "compiler/onnx/keep_outputs.h"
 #include "runtime/base/file.h"
 #include "runtime/base/listing.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -167,11 +168,12 @@ int Verify(const std::string& path, bool json) {
 struct ExportFlags {
   TrainedSource source;
   std::string out;
+  std::vector<std::string> outputs;  // those to keep; empty: all
   bool training = false, placement = false, json = false;
 };
 
 int Export(const ExportFlags& flags) {
-  const auto& [source, out, training, placement, json] = flags;
+  const auto& [source, out, outputs, training, placement, json] = flags;
   const Plan plan = ReadPlan(PlanPathOf(source.path));
   std::vector<std::string> notes;
   const std::string weights = WeightsPathOf(source, notes);
@@ -195,15 +197,18 @@ int Export(const ExportFlags& flags) {
   if (training && out.ends_with(".onnx")) {
     notes.clear();
     ExportTraining(source, configuration, out, options, notes);
-  } else if (out.ends_with(".safetensors") && !training) {
+  } else if (out.ends_with(".safetensors") && !training && outputs.empty()) {
     values.merge(FrozenWeightsOfRun(source.path));
     WriteSafetensors(out, values);
+  } else if (out.ends_with(".onnx") && !outputs.empty()) {
+    WriteFileAtomically(out, KeepOutputs(ExportedBytes(plan.model, values), outputs));
   } else if (out.ends_with(".onnx")) {
     ExportTrained(plan.model, values, out, options);
   } else {
     throw Error(ErrorCode::kConfig,
-                training ? "the training of a model must be written as .onnx"
-                         : "a trained model must be written as .onnx, its weights alone as .safetensors",
+                training           ? "the training of a model must be written as .onnx"
+                : !outputs.empty() ? "a model with some of its outputs must be written as .onnx"
+                                   : "a trained model must be written as .onnx, its weights alone as .safetensors",
                 Escaped(out, 4096), "use -o trained.onnx");
   }
   for (const std::string& note : notes) LogToStderr(note);
@@ -257,9 +262,13 @@ Action DeclareExport(CLI::App& app) {
                  "a safetensors file, the index of several, or a checkpoint's folder, instead of the run's own weights");
   app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state");
   app.add_option("-o,--output", flags->out, "the file to write: .onnx, or .safetensors for weights only")->required();
+  CLI::Option* outputs =
+      app.add_option("--outputs", flags->outputs, "an output to keep, with what it needs; once per output; default: all of them");
+  outputs->allow_extra_args(false);
   app.add_flag("--training", flags->training,
-               "include loss, gradients, updates and their states as ONNX's training_info, to continue training from");
-  app.add_flag("--placement", flags->placement, "include the run's devices as ONNX's multi-device annotations");
+               "include loss, gradients, updates and their states as ONNX's training_info, to continue training from")
+      ->excludes(outputs);
+  app.add_flag("--placement", flags->placement, "include the run's devices as ONNX's multi-device annotations")->excludes(outputs);
   app.add_flag("--json", flags->json, "print one JSON object");
   return [flags] { return Export(*flags); };
 }
