@@ -130,6 +130,24 @@ class UseTest(unittest.TestCase):
         self.run_command(["export", "runs/two", "--outputs", "b", "-o", "b.safetensors"], 4)
         self.run_command(["export", "runs/two", "--outputs", "b", "--training", "-o", "b.onnx"], 4)
 
+    def test_json_lines_of_a_resumed_run(self):
+        words = [*TRAIN, "--name", "lines", "--resume", "auto"]
+        self.run_command([*words, "--log-format", "json"])
+        words[words.index("--epochs") + 1] = "2"
+        for line in self.run_command(words).stderr.splitlines():
+            json.loads(line)
+
+    def test_weights_of_a_part_of_a_model(self):
+        self.run_command([*TRAIN, "--init-weights", "runs/main", "--freeze", "w1", "--name", "part", "--optimizer", "adam"])
+        said = self.run_command([*TRAIN, "--init-weights", "runs/part", "--freeze", "w2", "--name", "other_part"]).stderr
+        self.assertNotIn("does not have", said)
+
+    def test_resume_after_an_early_stop(self):
+        words = [*TRAIN_LONG, "--lr", "0", "--early-stop", "1", "--name", "stopped"]
+        said = self.run_command(words).stderr
+        self.assertIn("gradloom resume runs/stopped --early-stop 0", said)
+        self.assertNotIn("stopped early", self.run_command(["resume", "runs/stopped", "--early-stop", "0"]).stderr)
+
     # The uses of a run.
 
     def test_eval(self):
@@ -517,6 +535,10 @@ class UseTest(unittest.TestCase):
     def test_memory_limit(self):
         refused = self.json(["check", "model.onnx", "--batch", "4096", "--loss", "cross_entropy(logits, label)", "--memory-limit", "256KiB",
                              "--json"], 8)["errors"][0]
+        for limit in ("256Ki", "0.25Mi", "262144", "262144 B"):
+            again = self.json(["check", "model.onnx", "--batch", "4096", "--loss", "cross_entropy(logits, label)", "--memory-limit", limit, "--json"], 8)
+            self.assertEqual(again["errors"][0]["message"], refused["message"])
+        self.run_command(["check", "model.onnx", "--loss", "cross_entropy(logits, label)", "--memory-limit", "64M"])
         batch = int(re.match(r"use --batch (\d+), which fits", refused["help"])[1])
         self.assertGreater(batch, 100)
         self.assertIn("weights and optimizer", refused["where"])

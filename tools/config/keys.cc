@@ -408,7 +408,7 @@ constexpr Key kKeys[] = {
      "memory per device, for example 6GiB; a plan that needs more recomputes activations, or is refused before the first step",
      "",
      {},
-     "max_memory"},
+     "max_memory memory"},
     {"devices.recompute",
      "--recompute",
      kText,

@@ -89,17 +89,15 @@ int ResumeRun(const ConfigurationFlags& flags, ResumeOptions options, bool json,
   return Resume(configuration, options, json, job);
 }
 
-// The run that --resume refers to; nullopt: a new one. In a job, rank 0 checks whether the run exists before it creates one.
-std::optional<ResumeOptions> RunToResume(const Configuration& configuration, const TrainingJob& job) {
+// What --resume refers to, whether or not there is a run; nullopt: nothing.
+std::optional<ResumeOptions> NamedToResume(const Configuration& configuration) {
   namespace fs = std::filesystem;
   const std::string& resume = configuration.Text("run.resume");
   if (resume == "never") return std::nullopt;
   if (resume == "auto") {
     const std::string& name = configuration.Text("run.name");
     if (name.empty()) throw Error(ErrorCode::kConfig, "--resume auto needs the name of the run", "--resume", "add --name exp1");
-    const std::string run = (fs::path(configuration.Text("run.out")) / name).string();
-    if (job.BroadcastText(RunFolder::IsRun(run) ? "resume" : "train") == "train") return std::nullopt;
-    return ResumeOptions{.run = run};
+    return ResumeOptions{.run = (fs::path(configuration.Text("run.out")) / name).string()};
   }
   // runs/exp1/checkpoints/step-000100
   const fs::path path = fs::path(resume).lexically_normal();
@@ -108,6 +106,13 @@ std::optional<ResumeOptions> RunToResume(const Configuration& configuration, con
     return ResumeOptions{.run = run.string(), .from = path.filename().string()};
   }
   return ResumeOptions{.run = resume};
+}
+
+// The run that --resume refers to; nullopt: a new one. In a job, rank 0 checks whether the run exists before it creates one.
+std::optional<ResumeOptions> RunToResume(const Configuration& configuration, const TrainingJob& job) {
+  std::optional<ResumeOptions> named = NamedToResume(configuration);
+  if (!named || configuration.Text("run.resume") != "auto") return named;
+  return job.BroadcastText(RunFolder::IsRun(named->run) ? "resume" : "train") == "train" ? std::nullopt : named;
 }
 
 // The configuration of a new run; if it trains from a plan, on top of the plan's recipe.
@@ -119,11 +124,12 @@ Configuration ResolveNew(const ConfigurationFlags& flags, std::optional<RecipePl
   return flags.ResolveOver(planned->recipe_text(), Escaped(plan, 4096));
 }
 
-// Must come first in a command: determines this process's rank in its job before it waits for others.
-std::shared_ptr<TrainingJob> JoinJob(const Configuration& configuration) {
+// Must come first in a command: determines this process's rank in its job before it waits for others. `shown`: says how lines are written
+// from the first one on.
+std::shared_ptr<TrainingJob> JoinJob(const Configuration& configuration, const Configuration& shown) {
   return TrainingJob::Join(configuration, [&](const JobTopology& topology) {
     const bool leads = topology.rank == 0;
-    SetStderrLines(configuration.Text("log.format") == "json", leads ? configuration.Text("log.file") : "");
+    SetStderrLines(shown.Text("log.format") == "json", leads ? shown.Text("log.file") : "");
     for (const std::string& line : LinesOf(topology)) {
       if (leads) LogToStderr(line);
     }
@@ -140,7 +146,11 @@ Action DeclareTrain(CLI::App& app) {
   return [flags, json] {
     std::optional<RecipePlan> planned;
     const Configuration configuration = ResolveNew(flags, planned);
-    const std::shared_ptr<TrainingJob> job = JoinJob(configuration);
+    // A run that is resumed writes lines as it did before.
+    const std::optional<ResumeOptions> named = NamedToResume(configuration);
+    const bool exists = named && RunFolder::IsRun(named->run);
+    const std::shared_ptr<TrainingJob> job =
+        JoinJob(configuration, exists ? flags.Resolve(RunFolder::Open(named->run).ConfigPath()) : configuration);
     return job->Guard([&] {
       const std::optional<ResumeOptions> resumed = RunToResume(configuration, *job);
       return resumed ? ResumeRun(flags, *resumed, *json, job) : Train(configuration, *json, job, std::move(planned));
@@ -157,7 +167,8 @@ Action DeclareResume(CLI::App& app) {
   flags.Declare(app, kUseRecipe | kUseData | kUseRun | kUseJob, false);
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, options, json] {
-    const std::shared_ptr<TrainingJob> job = JoinJob(flags.Resolve(RunFolder::Open(options->run).ConfigPath()));
+    const Configuration configuration = flags.Resolve(RunFolder::Open(options->run).ConfigPath());
+    const std::shared_ptr<TrainingJob> job = JoinJob(configuration, configuration);
     return job->Guard([&] { return ResumeRun(flags, *options, *json, job); });
   };
 }

@@ -57,8 +57,11 @@ std::string FullestDevice(const Plan& plan, const MemoryReport& report) {
 }  // namespace
 
 int64_t ParseBytes(const std::string& text, const std::string& what) {
-  constexpr std::pair<const char*, double> kUnits[] = {{"", 1},         {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
-                                                       {"TiB", 0x1p40}, {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+  // Those without a B are Kubernetes's. Docker's M is its Mi: of the two readings of a limit, the lower one holds for both.
+  constexpr std::pair<const char*, double> kUnits[] = {{"", 1},         {"B", 1},       {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+                                                       {"TiB", 0x1p40}, {"Ki", 0x1p10}, {"Mi", 0x1p20},  {"Gi", 0x1p30},  {"Ti", 0x1p40},
+                                                       {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},     {"TB", 1e12},    {"k", 1e3},
+                                                       {"K", 1e3},      {"M", 1e6},     {"G", 1e9},      {"T", 1e12}};
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string unit(end, text.data() + text.size());
@@ -68,7 +71,8 @@ int64_t ParseBytes(const std::string& text, const std::string& what) {
     const double bytes = value * factor;
     if (error == std::errc() && std::isfinite(bytes) && bytes >= 1 && bytes < 0x1p62) return static_cast<int64_t>(bytes);
   }
-  throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", what, "expected 6GiB, 500MB, or a number of bytes");
+  throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", what,
+              "expected 6GiB (or 6Gi), 500MB (or 500M), or a number of bytes");
 }
 
 std::string RecomputedLine(const CompileReport& report, RecomputeMode mode) {

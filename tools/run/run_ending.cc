@@ -48,6 +48,7 @@ void PrintEnding(Log& log, const RunEnding& ending, const TrainingSetUp& set_up,
   }
   if (ending.stopped == StopReason::kNoImprovement) {
     log.Line("stopped early: " + watched + " has not improved for " + std::to_string(set_up.options.patience) + " evaluations");
+    log.Line("resume  gradloom resume " + ShellWord(ending.run) + " --early-stop 0   goes on without stopping early");
   }
   if (ending.shared) log.Line("hogwild " + SharedLine(ending.processes, *ending.shared));
   const DeviceMemory memory = session.device_memory().front();

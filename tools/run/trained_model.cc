@@ -63,8 +63,9 @@ std::string PlanPathOf(const std::string& path) {
 std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const std::set<std::string>& known) {
   Listing names(8);
   for (const auto& [name, type] : stored.types()) {
-    // Optimizer state is not reported if only weights are requested.
-    const bool is_state = name.starts_with("gradloom/") || plan.FindState(name.substr(0, name.rfind('/'))) >= 0;
+    // Optimizer state is not reported if only weights are requested, nor that of a weight which this model does not train.
+    const std::string owner = name.substr(0, name.rfind('/'));
+    const bool is_state = name.starts_with("gradloom/") || plan.FindState(owner) >= 0 || (owner != name && stored.types().contains(owner));
     if (plan.FindState(name) >= 0 || is_state || known.contains(name)) continue;
     names.Add("'" + Escaped(name, 80) + "'");
   }
