@@ -1,5 +1,6 @@
 // Checks "ranks": how the ranks of an entry are matched in collectives and transfers, and what these tell them of each other's refusals.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,7 +17,16 @@ constexpr size_t kMaxOperations = size_t{1} << 26;
 class CommunicationCheck : EntryRanks {
  public:
   explicit CommunicationCheck(const EntryRanks& ranks) : EntryRanks(ranks) {
-    for (const Group& group : plan_.groups) members_.emplace_back(group.ranks.begin(), group.ranks.end());
+    std::map<int, std::vector<int>> holders;  // by place
+    for (size_t r = 0; r < entry_.ranks.size(); ++r) holders[program(r).place].push_back(static_cast<int>(r));
+    for (const Group& group : plan_.groups) {
+      members_.emplace_back(group.ranks.begin(), group.ranks.end());
+      std::set<int>& places = whole_places_.emplace_back();
+      for (const auto& [place, ranks] : holders) {
+        const auto is_member = [&](int rank) { return members_.back().contains(rank); };
+        if (std::all_of(ranks.begin(), ranks.end(), is_member)) places.insert(place);
+      }
+    }
   }
 
   void Run() {
@@ -30,10 +40,10 @@ class CommunicationCheck : EntryRanks {
   const Group& GroupOf(size_t rank, const Instruction& i) const {
     return plan_.groups[static_cast<size_t>(entry_.ranks[rank].groups[static_cast<size_t>(i.group)])];
   }
-  int64_t Bytes(size_t rank, const Instruction& i, size_t use) const {
-    return program(rank).buffers[static_cast<size_t>(i.uses[use].buffer)].bytes;
+  const Buffer& Operand(size_t rank, const Instruction& i, size_t use) const {
+    return program(rank).buffers[static_cast<size_t>(i.uses[use].buffer)];
   }
-  DType Type(size_t rank, const Instruction& i) const { return program(rank).buffers[static_cast<size_t>(i.uses[0].buffer)].dtype; }
+  int64_t Bytes(size_t rank, const Instruction& i, size_t use) const { return Operand(rank, i, use).bytes; }
 
   // Group slots refer to groups that contain the rank, and peer slots to other ranks.
   bool CheckBindings() {
@@ -157,18 +167,25 @@ class CommunicationCheck : EntryRanks {
     if (++arrived_[group] < members.size()) return {};
     arrived_[group] = 0;
     for (int member : members) waits_[static_cast<size_t>(member)] = false;
-    for (int member : members) CompareCollective(rank, static_cast<size_t>(member));
+    for (int member : members) {
+      CompareCollective(rank, static_cast<size_t>(member));
+      CheckSumsOverAll(static_cast<size_t>(member), group, i);
+    }
     return {members.begin(), members.end()};
+  }
+
+  // What is summed are parts of one gradient or statistic, of which each rank with that part of the model has one.
+  void CheckSumsOverAll(size_t rank, size_t group, const Instruction& i) {
+    const bool sums = i.collective == Collective::kAllReduceSum || i.collective == Collective::kReduceScatterSum;
+    if (!sums || whole_places_[group].contains(program(rank).place)) return;
+    faults_.Add("ranks", Where(rank, next_[rank]),
+                "sums over group " + std::to_string(group) + ", which lacks ranks that hold the same part of the model");
   }
 
   void CompareCollective(size_t a, size_t b) {
     const Instruction& x = At(a, next_[a]);
     const Instruction& y = At(b, next_[b]);
-    const auto same = [&](size_t k) {
-      const Buffer &one = program(a).buffers[static_cast<size_t>(x.uses[k].buffer)],
-                   &two = program(b).buffers[static_cast<size_t>(y.uses[k].buffer)];
-      return one.dtype == two.dtype && one.bytes == two.bytes && one.layout == two.layout;
-    };
+    const auto same = [&](size_t k) { return HoldTheSame(Operand(a, x, k), Operand(b, y, k)); };
     bool equal = x.collective == y.collective && x.root == y.root && x.tag == y.tag && x.uses.size() == y.uses.size();
     for (size_t k = 0; equal && k < x.uses.size() / 2; ++k) equal = same(k);
     if (equal) return;
@@ -177,15 +194,18 @@ class CommunicationCheck : EntryRanks {
                     std::to_string(Bytes(b, y, 0)) + " and " + std::to_string(Bytes(a, x, 0)) + " bytes)");
   }
 
+  // Whether equal bytes in both are equal elements.
+  static bool HoldTheSame(const Buffer& a, const Buffer& b) { return a.dtype == b.dtype && a.bytes == b.bytes && a.layout == b.layout; }
+
   std::vector<size_t> ArriveAtTransfer(size_t rank, const Instruction& i) {
     const size_t peer = static_cast<size_t>(entry_.ranks[rank].peers[static_cast<size_t>(i.peer)]);
     if (next_[peer] == facts(peer).communication.size()) return {};
     const Instruction& other = At(peer, next_[peer]);
     if (other.kind == InstructionKind::kCollective || other.kind == i.kind) return {};
     if (entry_.ranks[peer].peers[static_cast<size_t>(other.peer)] != static_cast<int>(rank)) return {};
-    if (i.tag != other.tag || Type(rank, i) != Type(peer, other) || Bytes(rank, i, 0) != Bytes(peer, other, 0)) {
+    if (i.tag != other.tag || !HoldTheSame(Operand(rank, i, 0), Operand(peer, other, 0))) {
       faults_.Add("ranks", Where(rank, next_[rank]),
-                  "is matched with " + Where(peer, next_[peer]) + ", which has another tag, type or size");
+                  "is matched with " + Where(peer, next_[peer]) + ", which has another tag, type, layout or size");
     }
     return {rank, peer};
   }
@@ -211,6 +231,7 @@ class CommunicationCheck : EntryRanks {
   std::vector<size_t> arrived_;                  // by group: the number of members that have arrived
   std::vector<bool> waits_;                      // by rank: whether it has arrived at its next communication
   std::vector<std::set<int>> members_;           // by group
+  std::vector<std::set<int>> whole_places_;      // by group: the places of which it has all ranks
   std::optional<AcceptanceTracker> acceptance_;  // nullopt if there are no refusals to learn of
 };
 

@@ -263,7 +263,8 @@ class Sweep {
     const bool sums = instruction.kind == InstructionKind::kCollective && instruction.collective == Collective::kAllReduceSum;
     const int family = Family(buffer);
     if (read.arena == Arena::kState) {
-      const int state = scope_.tables.state.at(read.offset);
+      // A part of a state may begin within it.
+      const int state = scope_.tables.state.at(program_.buffers[static_cast<size_t>(family)].offset);
       if (scope_.plan.state[static_cast<size_t>(state)].partial && !sums) parts_[index].Read(state, family);
       return;
     }

@@ -99,13 +99,14 @@ void CheckBuffer(const Scope& scope, int index, FaultList& faults) {
 }
 
 // The parts of a whole are either views of all of it, or the values that it consists of, of which no two share a byte: a part that was
-// shifted within its whole would be read as its neighbour.
+// shifted within its whole would be read as its neighbour. Parts without bytes share none.
 void CheckParts(const Scope& scope, FaultList& faults) {
   const std::vector<Buffer>& buffers = scope.program.buffers;
   std::vector<int> parts;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const int whole = buffers[i].whole;
-    if (whole >= 0 && buffers[i].bytes != buffers[static_cast<size_t>(whole)].bytes) parts.push_back(static_cast<int>(i));
+    if (whole >= 0 && buffers[i].bytes > 0 && buffers[i].bytes != buffers[static_cast<size_t>(whole)].bytes)
+      parts.push_back(static_cast<int>(i));
   }
   const auto at = [&](int buffer) -> const Buffer& { return buffers[static_cast<size_t>(buffer)]; };
   std::sort(parts.begin(), parts.end(), [&](int a, int b) {
@@ -201,7 +202,7 @@ void CheckUses(const Scope& scope, int index, FaultList& faults) {
 }
 
 // A value is written by one instruction, and a byte of a whole through one of its parts: if the ranges of one family are sorted, two writes
-// of the same byte overlap as neighbours.
+// of the same byte overlap as neighbours. Ranges without bytes, which would come between neighbours, are left out.
 void CheckSingleWrites(const Scope& scope, FaultList& faults) {
   struct Write {
     int family;
@@ -210,12 +211,23 @@ void CheckSingleWrites(const Scope& scope, FaultList& faults) {
   };
   const Program& program = scope.program;
   const auto at = [&](int buffer) -> const Buffer& { return program.buffers[static_cast<size_t>(buffer)]; };
+  const auto fault = [&](int first, int second, int buffer) {
+    faults.Add("writes", Where(scope, second),
+               "writes " + Describe(at(buffer)) + ", which " + Describe(program, first) + " has already written: a buffer holds one value");
+  };
   std::vector<Write> writes;
+  std::vector<int> writer(program.buffers.size(), -1);
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     for (const Use& use : program.instructions[i].uses) {
       if (use.access != Access::kWrite || use.buffer < 0) continue;
-      const int whole = at(use.buffer).whole;
-      writes.push_back({whole < 0 ? use.buffer : whole, use.buffer, static_cast<int>(i)});
+      const int index = static_cast<int>(i), whole = at(use.buffer).whole;
+      int& known = writer[static_cast<size_t>(use.buffer)];
+      if (known >= 0) {
+        fault(known, index, use.buffer);
+        continue;
+      }
+      known = index;
+      if (at(use.buffer).bytes > 0) writes.push_back({whole < 0 ? use.buffer : whole, use.buffer, index});
     }
   }
   std::stable_sort(writes.begin(), writes.end(), [&](const Write& a, const Write& b) {
@@ -224,11 +236,8 @@ void CheckSingleWrites(const Scope& scope, FaultList& faults) {
   for (size_t k = 1; k < writes.size(); ++k) {
     const Write& a = writes[k - 1];
     const Write& b = writes[k];
-    if (a.buffer == b.buffer || (a.family == b.family && Overlap(at(a.buffer), at(b.buffer)))) {
-      faults.Add("writes", Where(scope, std::max(a.instruction, b.instruction)),
-                 "writes " + Describe(at(b.buffer)) + ", which " + Describe(program, std::min(a.instruction, b.instruction)) +
-                     " has already written: a buffer holds one value");
-    }
+    if (a.family == b.family && Overlap(at(a.buffer), at(b.buffer)))
+      fault(std::min(a.instruction, b.instruction), std::max(a.instruction, b.instruction), b.buffer);
   }
 }
 

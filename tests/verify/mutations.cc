@@ -369,6 +369,35 @@ const MutationKind kKinds[] = {
      [](const Plan& plan, const Visit& visit) {
        EachCommunicationOfARank(plan, visit, [](Program& p, size_t i) { return p.instructions[i].tag += 1, true; });
      }},
+    {"another layout of a transfer of a rank",
+     [](const Plan& plan, const Visit& visit) {
+       EachCommunicationOfARank(plan, visit, [](Program& p, size_t i) {
+         Buffer& buffer = p.buffers[static_cast<size_t>(p.instructions[i].uses[0].buffer)];
+         // The same bytes in another order.
+         if (p.instructions[i].kind == Kind::kCollective || !buffer.layout.plain() || buffer.shape.rank() == 0 || buffer.shape[0] == 0)
+           return false;
+         buffer.layout.blocks = {{0, static_cast<int>(buffer.shape[0])}};
+         return true;
+       });
+     }},
+    {"divided group",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t g = 0; g < plan.groups.size(); ++g) {
+         const std::vector<int>& ranks = plan.groups[g].ranks;
+         if (ranks.size() < 2) continue;
+         Plan mutant = plan;
+         const auto half = static_cast<std::ptrdiff_t>(ranks.size() / 2);
+         mutant.groups[g].ranks = {ranks.begin(), ranks.begin() + half};
+         mutant.groups.push_back({{ranks.begin() + half, ranks.end()}});
+         for (Entry& entry : mutant.entries) {
+           for (auto rank = ranks.begin() + half; rank != ranks.end(); ++rank) {
+             std::vector<int>& bound = entry.ranks[static_cast<size_t>(*rank)].groups;
+             std::replace(bound.begin(), bound.end(), static_cast<int>(g), static_cast<int>(plan.groups.size()));
+           }
+         }
+         visit(mutant, "group " + std::to_string(g));
+       }
+     }},
     {"peers of another rank",
      [](const Plan& plan, const Visit& visit) {
        const size_t ranks = plan.entries[0].ranks.size();
