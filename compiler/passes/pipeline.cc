@@ -13,6 +13,7 @@
 #include "compiler/passes/assign_streams.h"
 #include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/concat_gradients.h"
+#include "compiler/passes/copy_states.h"
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/emit_program.h"
 #include "compiler/passes/events.h"
@@ -375,6 +376,8 @@ void RunFusePointwise(PassContext& c) {
   FusePointwise(c.graph);
 }
 
+void RunCopyStates(PassContext& c) { CopyStates(c.graph); }
+
 void RunLowerBodies(PassContext& c) { LowerBodies(c.graph); }
 
 void RunCopyInputs(PassContext& c) {
@@ -513,6 +516,8 @@ constexpr Pass kPasses[] = {
     {"order_nodes", RunOrder, true},
     // In execution order, so that a group is never computed after its first reader.
     {"fuse_pointwise", RunFusePointwise, true},
+    // After simplification, which removes copies, and fusion, which may compute a view as a part of a group.
+    {"copy_states", RunCopyStates},
     // After fusion, which needs constants of bodies inside them; before layouts, as constants become operands.
     {"lower_bodies", RunLowerBodies},
     // After fusion, which would fuse the copies; before streams, since copies need their own.

@@ -178,6 +178,45 @@ class TrainingInfoTest(unittest.TestCase):
                 done = self.run_command("train", "model.onnx", "--data", "data.npz", "--name", "refused", "--progress", "none", *words, code=code)
                 self.assertIn(part, done.stderr)
 
+    def test_states_become_old_values_of_others(self):
+        rng = np.random.default_rng(5)
+        start = {n: rng.standard_normal((4, 2)).astype(np.float32) for n in ("w", "previous", "left", "right")}
+        inference = graph("linear", [helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", TensorProto.FLOAT, ["N", 4])],
+                          [("y", TensorProto.FLOAT, ["N", 2])], {"w": start["w"]})
+        nodes = [
+            helper.make_node("Sub", ["y", "t"], ["difference"]),
+            helper.make_node("Mul", ["difference", "difference"], ["square"]),
+            helper.make_node("ReduceMean", ["square"], ["loss"], keepdims=0),
+            helper.make_node("Gradient", ["w", "x", "t"], ["dw"], domain=TRAINING, xs=["w"], zs=["x", "t"], y="loss"),
+            helper.make_node("Mul", ["dw", "rate"], ["step"]),
+            helper.make_node("Sub", ["w", "step"], ["w_new"]),
+            helper.make_node("Identity", ["w"], ["previous_new"]),
+            helper.make_node("Identity", ["right"], ["left_new"]),
+            helper.make_node("Identity", ["left"], ["right_new"]),
+        ]
+        algorithm = graph("sgd", nodes, [("t", TensorProto.FLOAT, ["N", 2])], [(f"{n}_new", TensorProto.FLOAT, [4, 2]) for n in start],
+                          {"rate": np.float32(0.05), **{n: v for n, v in start.items() if n != "w"}})
+        weights = [start["w"].astype(np.float64)]
+        for _ in range(3):
+            difference = self.x @ weights[-1] - self.t
+            weights.append(weights[-1] - 0.05 * (self.x.T @ difference * 2 / difference.size))
+        wanted = {"w": weights[3], "previous": weights[2], "left": start["right"], "right": start["left"]}
+        for names in (list(start), list(reversed(start))):
+            for streams in "1", "2":
+                with self.subTest(names=names, streams=streams):
+                    model = helper.make_model(inference, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid(TRAINING, 1)], ir_version=9)
+                    info = model.training_info.add()
+                    info.algorithm.CopyFrom(algorithm)
+                    bind({n: f"{n}_new" for n in names}, info.update_binding)
+                    onnx.save(model, self.path("model.onnx"))
+                    run = f"{names[0]}{streams}"
+                    self.train("--name", run, "--epochs", "3", "--streams", streams)
+                    trained = self.exported(run)
+                    tensors = {i.name: numpy_helper.to_array(i) for i in [*trained.graph.initializer,
+                                                                          *trained.training_info[0].algorithm.initializer]}
+                    for n, value in wanted.items():
+                        np.testing.assert_allclose(tensors[n], value, rtol=2e-5, atol=2e-6, err_msg=n)
+
     def test_evaluation_and_prediction(self):
         _, states, op, attributes = OPTIMIZERS["adam"]
         onnx.save(training_model(states, op, attributes)[0], self.path("model.onnx"))
