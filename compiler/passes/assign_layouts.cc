@@ -50,11 +50,13 @@ class LayoutAssigner {
  public:
   LayoutAssigner(Graph& graph, const Plan& whole, ProgramPlan& plan) : graph_(graph), plan_(plan) {
     plan_.layouts.assign(static_cast<size_t>(graph.num_values()), {});
+    std::map<std::string, const StateTensor*> known;
+    for (const StateTensor& state : whole.state) known.emplace(state.name, &state);
     for (const Value& value : graph.values()) {
       if (value.rounded_of != kNoValue) pairs_.insert({{value.id, value.rounded_of}, {value.rounded_of, value.id}});
-      const int known = IsStateInput(value) ? whole.FindState(value.name) : -1;
-      if (known < 0) continue;
-      layout(value.id) = whole.state[static_cast<size_t>(known)].layout;
+      const auto found = IsStateInput(value) ? known.find(value.name) : known.end();
+      if (found == known.end()) continue;
+      layout(value.id) = found->second->layout;
       decided_.insert(value.id);
     }
   }

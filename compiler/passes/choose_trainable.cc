@@ -65,6 +65,10 @@ class Chooser {
       : graph_(graph), uses_(graph), constant_(ComputedFromConstants(graph)), attributes_(attributes) {
     reaches_.assign(static_cast<size_t>(graph.num_values()), false);
     MarkReaching();
+    for (const Value& value : graph.values()) {
+      const Tensor* const data = value.role == Role::kConst ? graph.data(value.id) : nullptr;
+      if (data != nullptr) tables_.Add(*data);
+    }
   }
 
   // Whether the value is trained; `why` gets the reason for or against.
@@ -88,9 +92,8 @@ class Chooser {
       return false;
     }
     why = "not used as a weight";
-    std::set<ValueId> seen;
     const bool attribute = attributes_ && IsAttribute(value.name);
-    return Walk(id, {data, value.shape.elements() == 1 && !attribute && !IsModulePath(value.name), attribute}, why, seen);
+    return Walk(id, {data, value.shape.elements() == 1 && !attribute && !IsModulePath(value.name), attribute}, why);
   }
 
   std::map<ValueId, std::string> Statistics() const { return WrittenStatistics(graph_, uses_, constant_); }
@@ -138,33 +141,61 @@ class Chooser {
     }
   }
 
-  bool Walk(ValueId id, const Origin& origin, std::string& why, std::set<ValueId>& seen) const {
-    if (!seen.insert(id).second) return false;
-    for (int position : uses_.consumers[static_cast<size_t>(id)]) {
-      const Node& node = graph_.nodes[static_cast<size_t>(position)];
-      const Op* op = FindOp(node.domain, node.op);
-      if (op != nullptr && op->has(kNoGradient)) continue;
-      const auto reaches = [&](ValueId out) { return out != kNoValue && reaches_[static_cast<size_t>(out)]; };
-      if (std::none_of(node.outputs.begin(), node.outputs.end(), reaches)) continue;
-      if ((node.op == "DequantizeLinear" || node.op == "QuantizeLinear") && node.inputs[1] == id) {
-        why = "a scale of " + Describe(node);
+  // Whether something that is made of the constant `first` by operators that only read constants is used as a weight. Not a recursion: a
+  // file may have any number of such operators after each other.
+  bool Walk(ValueId first, const Origin& origin, std::string& why) const {
+    struct Use {
+      ValueId id;
+      int reader;  // a position in graph.nodes; -1 stands for all readers
+    };
+    std::set<ValueId> seen;
+    std::vector<Use> open{{first, -1}};  // the last one is next
+    while (!open.empty()) {
+      const auto [id, reader] = open.back();
+      open.pop_back();
+      if (reader < 0) {
+        if (!seen.insert(id).second) continue;
+        const std::vector<int>& readers = uses_.consumers[static_cast<size_t>(id)];
+        for (size_t i = readers.size(); i-- > 0;) open.push_back({id, readers[i]});
         continue;
       }
-      const bool fixed = std::all_of(node.outputs.begin(), node.outputs.end(),
-                                     [&](ValueId out) { return out == kNoValue || constant_[static_cast<size_t>(out)]; });
-      if (fixed && (node.op == "Sin" || node.op == "Cos")) {
-        why = "frequencies of " + Describe(node);
-      } else if (fixed && node.op == "Mul" && LooksLikeMask(origin.data, true)) {
-        why = "a mask in " + Describe(node);
-      } else if (fixed) {
-        for (ValueId out : node.outputs) {
-          if (out != kNoValue && Walk(out, origin, why, seen)) return true;
-        }
-      } else if (ActsAsWeight(node, id, origin, why)) {
-        return true;
+      const Node& node = graph_.nodes[static_cast<size_t>(reader)];
+      switch (UseIn(node, id, origin, why)) {
+        case UseKind::kWeight: return true;
+        case UseKind::kOther: break;
+        case UseKind::kPassedOn:
+          for (size_t i = node.outputs.size(); i-- > 0;) {
+            if (node.outputs[i] != kNoValue) open.push_back({node.outputs[i], -1});
+          }
       }
     }
     return false;
+  }
+
+  // kPassedOn: the node makes other constants of it.
+  enum class UseKind { kWeight, kPassedOn, kOther };
+
+  UseKind UseIn(const Node& node, ValueId id, const Origin& origin, std::string& why) const {
+    const Op* op = FindOp(node.domain, node.op);
+    if (op != nullptr && op->has(kNoGradient)) return UseKind::kOther;
+    const auto reaches = [&](ValueId out) { return out != kNoValue && reaches_[static_cast<size_t>(out)]; };
+    if (std::none_of(node.outputs.begin(), node.outputs.end(), reaches)) return UseKind::kOther;
+    if ((node.op == "DequantizeLinear" || node.op == "QuantizeLinear") && node.inputs[1] == id) {
+      why = "a scale of " + Describe(node);
+      return UseKind::kOther;
+    }
+    const bool fixed = std::all_of(node.outputs.begin(), node.outputs.end(),
+                                   [&](ValueId out) { return out == kNoValue || constant_[static_cast<size_t>(out)]; });
+    if (fixed && (node.op == "Sin" || node.op == "Cos")) {
+      why = "frequencies of " + Describe(node);
+      return UseKind::kOther;
+    }
+    if (fixed && node.op == "Mul" && LooksLikeMask(origin.data, true)) {
+      why = "a mask in " + Describe(node);
+      return UseKind::kOther;
+    }
+    if (fixed) return UseKind::kPassedOn;
+    return ActsAsWeight(node, id, origin, why) ? UseKind::kWeight : UseKind::kOther;
   }
 
   // Whether a body uses its input `position` as a weight.
@@ -172,8 +203,7 @@ class Chooser {
     const Chooser inside(body);
     const ValueId id = body.inputs[position];
     if (!inside.reaches_[static_cast<size_t>(id)]) return false;
-    std::set<ValueId> seen;
-    return inside.Walk(id, origin, why, seen);
+    return inside.Walk(id, origin, why);
   }
 
   bool ActsAsWeight(const Node& node, ValueId id, const Origin& origin, std::string& why) const {
@@ -227,7 +257,7 @@ class Chooser {
       why = "a mask in " + Describe(node);
       return false;
     }
-    if (IsSinusoidTable(data) || (product && IsHalfOfRotation(data))) {
+    if (IsSinusoidTable(data) || (product && tables_.HasOtherHalf(data))) {
       why = "a table of sines and cosines in " + Describe(node);
       return false;
     }
@@ -261,19 +291,12 @@ class Chooser {
     });
   }
 
-  // Whether another constant of the same shape holds the sines that belong to these cosines.
-  bool IsHalfOfRotation(const Tensor& data) const {
-    return std::any_of(graph_.values().begin(), graph_.values().end(), [&](const Value& other) {
-      const Tensor* tensor = other.role == Role::kConst ? graph_.data(other.id) : nullptr;
-      return tensor != nullptr && tensor != &data && IsRotation(data, *tensor);
-    });
-  }
-
   const Graph& graph_;
   const Uses uses_;
   const std::vector<bool> constant_;  // computed only from constants
   const bool attributes_;
   std::vector<bool> reaches_;
+  RotationTables tables_;  // all constants
 };
 
 std::string InitializerNames(const Graph& graph) {

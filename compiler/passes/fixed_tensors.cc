@@ -4,9 +4,9 @@
 #include <cctype>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <string_view>
-#include <utility>
 
 namespace gradloom {
 namespace {
@@ -186,6 +186,35 @@ bool IsRotation(const Tensor& a, const Tensor& b) {
     if (!circle.Holds(ElementAsDouble(a.view(), i), ElementAsDouble(b.view(), i))) return false;
   }
   return circle.spread();
+}
+
+void RotationTables::Add(const Tensor& data) {
+  const double change = ChangeOf(data);
+  if (!std::isfinite(change)) return;
+  Group& group = groups_[{data.dtype(), data.shape().dims()}];
+  group.most = std::max(group.most, Square(data, 0));
+  group.by_change.emplace(change, &data);
+}
+
+bool RotationTables::HasOtherHalf(const Tensor& data) const {
+  const auto found = groups_.find({data.dtype(), data.shape().dims()});
+  const double change = ChangeOf(data);
+  if (found == groups_.end() || !std::isfinite(change)) return false;
+  const auto& [most, by_change] = found->second;
+  // The sums of squares of the first and of the last pair are equal, so the changes cancel. The bound is twice as wide as IsRotation's.
+  const double apart = 2 * kTolerance * (Square(data, 0) + most);
+  return std::any_of(by_change.lower_bound(-change - apart), by_change.upper_bound(-change + apart),
+                     [&](const auto& other) { return other.second != &data && IsRotation(data, *other.second); });
+}
+
+double RotationTables::Square(const Tensor& data, int64_t element) {
+  const double value = ElementAsDouble(data.view(), element);
+  return value * value;
+}
+
+double RotationTables::ChangeOf(const Tensor& data) {
+  if (!IsFloating(data.dtype()) || data.elements() < kMinElements) return std::numeric_limits<double>::quiet_NaN();
+  return Square(data, data.elements() - 1) - Square(data, 0);
 }
 
 }  // namespace gradloom

@@ -1,7 +1,10 @@
 // Recognizes tensors in files that are not weights, by their content or by the names that PyTorch gives them.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/tensor.h"
 
@@ -40,5 +43,24 @@ bool IsCounting(const Tensor& data);
 
 // Whether the tensors are the cosines and the sines of the same angles, up to one factor, as rotary positions are written.
 bool IsRotation(const Tensor& a, const Tensor& b);
+
+// Finds the other half of a rotation among many tensors without comparing all pairs of them. The tensors must outlive it.
+class RotationTables {
+ public:
+  void Add(const Tensor& data);
+  // Whether a tensor that was added, other than this very object, makes a rotation with it.
+  bool HasOtherHalf(const Tensor& data) const;
+
+ private:
+  // Tensors of one type, by how much the square of the last element exceeds that of the first.
+  struct Group {
+    double most = 0;  // the largest square of a first element
+    std::multimap<double, const Tensor*> by_change;
+  };
+  static double Square(const Tensor& data, int64_t element);
+  static double ChangeOf(const Tensor& data);  // NaN if it cannot be half of a rotation
+
+  std::map<std::pair<DType, std::vector<int64_t>>, Group> groups_;
+};
 
 }  // namespace gradloom

@@ -140,6 +140,14 @@ def chain(length):
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
+def derived_weight(length):
+    """A weight that is the last of a chain of constants."""
+    nodes = [helper.make_node("Neg", [f"w{i}" if i else "w"], [f"w{i + 1}"]) for i in range(length)]
+    nodes.append(node("Gemm", ["x", f"w{length}", "b"], ["y"]))
+    made = helper.make_graph(nodes, "g", [info("x", ("N", 4))], [info("y", ("N", 3))], [tensor(n, s) for n, s in WEIGHTS.items()])
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
 def wide_sum(count):
     """A Gemm of x that is added to itself this many times."""
     def change(model):

@@ -5,8 +5,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
-from hostile_build import (GEMM, WEIGHTS, chain, deep_ifs, field, floats, gemm, graph, info, nested_ifs, node, put, raw, renamed, sparse,
-                           sparse_weight, tensor, varint, weight, wide_sum, with_graph)
+from hostile_build import (GEMM, WEIGHTS, chain, deep_ifs, derived_weight, field, floats, gemm, graph, info, nested_ifs, node, put, raw, renamed,
+                           sparse, sparse_weight, tensor, varint, weight, wide_sum, with_graph)
 
 BIG, HUGE = 1 << 40, 1 << 62
 
@@ -303,6 +303,7 @@ ROWS = {
     "I09": ("num_scan_inputs -4", scan, "E-ATTR", ["Scan 'scan'", "num_scan_inputs", "-4"]),
     "J01": ("a chain of 200,000 nodes", lambda: chain(200_000), OK, ["trained  w"]),
     "J02": ("Sum of 300,000 inputs", lambda: wide_sum(300_000), OK, ["trained  w"]),
+    "J03": ("a weight after a chain of 30,000 constants", lambda: derived_weight(30_000), OK, ["trained  w"]),
 }
 # Time limits in seconds, where more than one is allowed.
-SECONDS = {"J01": 10, "J02": 2}
+SECONDS = {"J01": 10, "J02": 2, "J03": 10}

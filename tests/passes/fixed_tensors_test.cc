@@ -61,6 +61,21 @@ TEST(FixedTensorsTest, RotationsInTwoTables) {
   EXPECT_FALSE(IsRotation(ones, ones));
 }
 
+TEST(FixedTensorsTest, RotationsAmongManyTables) {
+  const Tensor cosines = Filled(Shape{6, 8}, [](int64_t i) { return 1.3 * std::cos(Angle(i / 8, i % 4)); });
+  const Tensor sines = Filled(Shape{6, 8}, [](int64_t i) { return 1.3 * std::sin(Angle(i / 8, i % 4)); });
+  const Tensor others[] = {Random(Shape{6, 8}), Random(Shape{48}), Filled(Shape{6, 8}, [](int64_t) { return 1.0; }),
+                           Filled(Shape{6, 8}, [](int64_t i) { return i == 0 ? NAN : 1.0; }), Tensor(DType::kFloat32, Shape{0})};
+  RotationTables tables;
+  for (const Tensor& other : others) tables.Add(other);
+  tables.Add(cosines);
+  EXPECT_TRUE(tables.HasOtherHalf(sines));
+  EXPECT_FALSE(tables.HasOtherHalf(cosines));
+  tables.Add(sines);
+  EXPECT_TRUE(tables.HasOtherHalf(cosines));
+  for (const Tensor& other : others) EXPECT_FALSE(tables.HasOtherHalf(other));
+}
+
 TEST(FixedTensorsTest, Masks) {
   const auto made = [](std::vector<float> values) { return Tensor::From<float>(values, Shape{static_cast<int64_t>(values.size())}); };
   EXPECT_TRUE(LooksLikeMask(made({1, 0, 1}), true));
