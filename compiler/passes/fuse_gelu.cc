@@ -132,6 +132,8 @@ void FuseGelu(Graph& graph) {
     Expressions expressions(graph, uses);
     expressions.Put(value.id, Places());
     expressions.Follow([&](int at, const Tensor& numbers) {
+      // Views and casts between the operators keep the function. A Gelu has one type.
+      if (graph.type(graph.nodes[static_cast<size_t>(at)].outputs[0]) != graph.type(value.id)) return false;
       const bool tanh = Agrees(numbers, 1e-5, [](double x, double) { return GeluTanh(x); });
       if (!tanh && !Agrees(numbers, 1e-5, [](double x, double) { return GeluErf(x); })) return false;
       Node gelu{.op = "Gelu", .inputs = {value.id}, .outputs = graph.nodes[static_cast<size_t>(at)].outputs};

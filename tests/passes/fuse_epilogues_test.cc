@@ -147,6 +147,22 @@ TEST(FuseGelu, FindsBothForms) {
   EXPECT_EQ(form([&](B& b, ValueId h) { return erf(b, h, 1.4F); }), "Mul");
 }
 
+// The function of h is also one of the view, but a Gelu of h has h's shape.
+TEST(FuseGelu, LooksThroughViewsToTheSameShape) {
+  const OnnxTypeRules rules;
+  Graph graph;
+  B b(graph, rules);
+  const ValueId x = graph.AddValue("x", DType::kFloat32, {3, 5}, Role::kInput);
+  graph.inputs = {x};
+  const ValueId h = b.Op("Relu", {x});
+  const ValueId flat = GeluByProducts(b, b.Reshape(h, {15}));
+  graph.outputs = {flat, b.Add(b.Reshape(flat, {3, 5}), h)};
+  FuseGelu(graph);
+  VerifyGraph(graph, &rules);
+  EXPECT_EQ(Count(graph, "Gelu"), 2);
+  EXPECT_EQ(Count(graph, "Tanh"), 0);
+}
+
 TEST(JoinUpdates, ChangesNoBit) {
   std::mt19937 random(4);
   const OnnxTypeRules rules;
