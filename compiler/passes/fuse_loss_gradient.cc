@@ -1,6 +1,7 @@
 #include "compiler/passes/fuse_loss_gradient.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,19 +32,28 @@ class LossGradientFuser {
   explicit LossGradientFuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
 
   void Run() {
-    // Positions change with every replacement.
-    while (const std::optional<Pair> pair = FindPair()) Fuse(*pair);
+    // Positions change with every replacement, after which nodes that two pairs wanted to move may already precede both.
+    for (std::map<int, Pair> pairs = FindPairs(); !pairs.empty(); pairs = FindPairs()) Fuse(pairs);
   }
 
  private:
   const Node& NodeAt(int at) const { return graph_.nodes[static_cast<size_t>(at)]; }
 
-  std::optional<Pair> FindPair() const {
+  // Returns pairs without common nodes, by the positions of their losses; none if there are no pairs.
+  std::map<int, Pair> FindPairs() const {
     const GraphMatch match(graph_);
+    std::map<int, Pair> pairs;
+    std::set<int> taken;
     for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) {
-      if (std::optional<Pair> pair = PairOf(match, at)) return pair;
+      std::optional<Pair> pair = PairOf(match, at);
+      if (!pair) continue;
+      std::set<int> nodes = pair->moved;
+      nodes.insert({pair->loss, pair->gradient});
+      if (std::any_of(nodes.begin(), nodes.end(), [&](int node) { return taken.contains(node); })) continue;
+      taken.insert(nodes.begin(), nodes.end());
+      pairs.emplace(at, *std::move(pair));
     }
-    return std::nullopt;
+    return pairs;
   }
 
   // The number of the gradient's first operands that are not those of the loss: what the loss keeps, after the scores if these are not
@@ -98,12 +108,17 @@ class LossGradientFuser {
     return true;
   }
 
-  void Fuse(const Pair& pair) {
+  void Fuse(const std::map<int, Pair>& pairs) {
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    std::set<int> gone;
+    for (const auto& [loss, pair] : pairs) {
+      gone.insert(pair.gradient);
+      gone.insert(pair.moved.begin(), pair.moved.end());
+    }
     for (int at = 0; at < static_cast<int>(nodes.size()); ++at) {
-      if (at == pair.loss) {
-        AddFused(pair, nodes);
-      } else if (at != pair.gradient && !pair.moved.contains(at)) {
+      if (const auto pair = pairs.find(at); pair != pairs.end()) {
+        AddFused(pair->second, nodes);
+      } else if (!gone.contains(at)) {
         graph_.nodes.push_back(std::move(nodes[static_cast<size_t>(at)]));
       }
     }

@@ -71,14 +71,20 @@ std::vector<int> GraphMatch::NarrowingCasts(ValueId id) const {
   return casts;
 }
 
-Node* ForwardOf(Graph& graph, const Node& gradient, size_t operands, const std::function<bool(const Node&)>& is_forward) {
+ForwardNodes::ForwardNodes(Graph& graph) {
   for (Node& node : graph.nodes) {
-    if (node.phase == Phase::kForward && is_forward(node) && FirstInputs(node, operands) == FirstInputs(gradient, operands) &&
-        SameAttributes(node.attributes, gradient.attributes)) {
-      return &node;
-    }
+    if (node.phase == Phase::kForward && !node.inputs.empty()) by_first_[node.inputs[0]].push_back(&node);
   }
-  return nullptr;
+}
+
+Node* ForwardNodes::Of(const Node& gradient, size_t operands, const std::function<bool(const Node&)>& is_forward) const {
+  const auto found = by_first_.find(gradient.inputs[0]);
+  if (found == by_first_.end()) return nullptr;
+  const std::vector<ValueId> inputs = FirstInputs(gradient, operands);
+  const auto forward = std::find_if(found->second.begin(), found->second.end(), [&](const Node* node) {
+    return is_forward(*node) && FirstInputs(*node, operands) == inputs && SameAttributes(node->attributes, gradient.attributes);
+  });
+  return forward == found->second.end() ? nullptr : *forward;
 }
 
 void ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position) {

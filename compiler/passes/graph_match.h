@@ -35,10 +35,19 @@ class GraphMatch {
   std::vector<bool> kept_;  // by value
 };
 
-// The forward node of a gradient operator that takes the forward operands and repeats the forward pass: the one of the nodes for which
-// `is_forward` returns true that has the gradient's first `operands` inputs (absent ones at the end may be missing) and its attributes,
-// apart from "wanted" and "deterministic", which only gradients have. Null if there is none.
-Node* ForwardOf(Graph& graph, const Node& gradient, size_t operands, const std::function<bool(const Node&)>& is_forward);
+// Finds the forward nodes of gradient operators that take the forward operands and repeat the forward pass. Nodes may be changed in place
+// while it exists, but not their first operand.
+class ForwardNodes {
+ public:
+  explicit ForwardNodes(Graph& graph);
+
+  // The first of the nodes for which `is_forward` returns true that has the gradient's first `operands` inputs (absent ones at the end may
+  // be missing) and its attributes, apart from "wanted" and "deterministic", which only gradients have. Null if there is none.
+  Node* Of(const Node& gradient, size_t operands, const std::function<bool(const Node&)>& is_forward) const;
+
+ private:
+  std::map<ValueId, std::vector<Node*>> by_first_;  // nodes of the forward phase, by their first operand
+};
 
 // Replaces the node at each position: calls the function, which appends nodes that make the same values. Then removes dead nodes.
 void ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position);

@@ -33,8 +33,8 @@ bool HaveSameKernels(const KernelCall& before, const KernelCall& after, DeviceKi
   return own != nullptr && row != nullptr && FamilyOf(*own) == FamilyOf(*row) && FamilyOf(*own) != "reference.";
 }
 
-void Keep(Graph& graph, Node& gradient, const ProgramPlan& plan) {
-  Node* const forward = ForwardOf(graph, gradient, kOperands, IsForward);
+void Keep(Graph& graph, const ForwardNodes& nodes, Node& gradient, const ProgramPlan& plan) {
+  Node* const forward = nodes.Of(gradient, kOperands, IsForward);
   if (forward == nullptr || forward->outputs[0] == kNoValue || gradient.inputs[kOperands] == kNoValue) return;
   Node training = TrainingForm(*forward);
   const std::vector<ValueType> types = FindOp(training.domain, training.op)->infer(graph, training);
@@ -58,8 +58,9 @@ void KeepLogSums(Graph& graph, DeviceKind device, int threads) {
   ProgramPlan plan;
   plan.device = device;
   plan.threads = threads;
+  const ForwardNodes nodes(graph);
   for (Node& node : graph.nodes) {
-    if (node.domain == kGradloomDomain && node.op == "AttentionGrad") Keep(graph, node, plan);
+    if (node.domain == kGradloomDomain && node.op == "AttentionGrad") Keep(graph, nodes, node, plan);
   }
 }
 

@@ -59,9 +59,8 @@ bool HasKernels(const Graph& graph, const Node& forward, const Node& gradient, c
   return HasOwnKernel(keep, plan.device) && HasOwnKernel(use, plan.device);
 }
 
-void Keep(Graph& graph, Node& gradient, const RecurrentKind& kind, const ProgramPlan& plan) {
-  Node* const forward =
-      ForwardOf(graph, gradient, static_cast<size_t>(kind.inputs), [&](const Node& node) { return IsForward(node, kind); });
+void Keep(Graph& graph, const ForwardNodes& nodes, Node& gradient, const RecurrentKind& kind, const ProgramPlan& plan) {
+  Node* const forward = nodes.Of(gradient, static_cast<size_t>(kind.inputs), [&](const Node& node) { return IsForward(node, kind); });
   if (forward == nullptr || !KeepsType(graph.value(gradient.inputs[0]).dtype, plan.device)) return;
   // Output Y and, after all outputs of ONNX's operator, the kept steps.
   std::vector<size_t> kept{0};
@@ -81,9 +80,10 @@ void KeepSteps(Graph& graph, DeviceKind device, int threads) {
   ProgramPlan plan;
   plan.device = device;
   plan.threads = threads;
+  const ForwardNodes nodes(graph);
   for (Node& node : graph.nodes) {
     for (const RecurrentKind* kind : kRecurrentKinds) {
-      if (node.domain == kGradloomDomain && node.op == kind->gradient) Keep(graph, node, *kind, plan);
+      if (node.domain == kGradloomDomain && node.op == kind->gradient) Keep(graph, nodes, node, *kind, plan);
     }
   }
 }

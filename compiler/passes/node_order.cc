@@ -1,6 +1,7 @@
 #include "compiler/passes/node_order.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/refusals.h"
@@ -78,7 +79,10 @@ std::vector<std::vector<int>> DependenciesOf(const Graph& graph) {
 }
 
 NodeOrder::NodeOrder(const Graph& graph, const ProgramPlan& plan)
-    : streams_(std::max(plan.streams, 1)), stream_(graph.nodes.size(), 0), place_(graph.nodes.size(), 0) {
+    : streams_(std::max(plan.streams, 1)),
+      stream_(graph.nodes.size(), 0),
+      place_(graph.nodes.size(), 0),
+      nodes_(static_cast<size_t>(streams_)) {
   const auto width = static_cast<size_t>(streams_);
   clocks_.assign(graph.nodes.size() * width, 0);
   std::vector<std::vector<int>> waits(graph.nodes.size());
@@ -103,6 +107,7 @@ NodeOrder::NodeOrder(const Graph& graph, const ProgramPlan& plan)
     }
     place_[i] = ++length[own];
     last[own] = static_cast<int>(i);
+    nodes_[own].push_back(last[own]);
   }
 }
 
@@ -112,6 +117,16 @@ bool NodeOrder::AllBefore(const Reach& reach, int node, bool or_equal) const {
     if (reach[static_cast<size_t>(s)] > most) return false;
   }
   return true;
+}
+
+int NodeOrder::LastBesides(const Reach& reach) const {
+  int last = -1;
+  for (const std::vector<int>& nodes : nodes_) {
+    // Along a stream, ever more has ended.
+    const auto after = std::partition_point(nodes.begin(), nodes.end(), [&](int node) { return !AllBefore(reach, node, false); });
+    if (after != nodes.begin()) last = std::max(last, *std::prev(after));
+  }
+  return last;
 }
 
 void NodeOrder::Extend(Reach& reach, int node) const {

@@ -43,6 +43,10 @@ class NodeOrder {
   // Whether everything that `reach` covers has ended when the node begins; with `or_equal`, or is the node itself.
   bool AllBefore(const Reach& reach, int node, bool or_equal) const;
 
+  // The last node, in list order, of those that may begin before everything that `reach` covers has ended; -1 if there is none. Views are
+  // not counted.
+  int LastBesides(const Reach& reach) const;
+
   // Extends `reach` to cover a node.
   void Extend(Reach& reach, int node) const;
 
@@ -54,7 +58,8 @@ class NodeOrder {
 
   int streams_;
   std::vector<int> stream_, place_;
-  std::vector<int> clocks_;  // streams_ numbers per node
+  std::vector<int> clocks_;              // streams_ numbers per node
+  std::vector<std::vector<int>> nodes_;  // by stream, without views
 };
 
 }  // namespace gradloom

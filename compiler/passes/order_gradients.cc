@@ -82,7 +82,7 @@ class GradientOrder {
 
   bool Reads(int i, ValueId memory) const {
     const std::vector<int>& readers = readers_[static_cast<size_t>(memory)];
-    return std::find(readers.begin(), readers.end(), i) != readers.end();
+    return std::binary_search(readers.begin(), readers.end(), i);
   }
 
   bool DependsOn(int i, int maker) const {
@@ -143,7 +143,7 @@ class GradientOrder {
   Graph& graph_;
   std::vector<ValueId> memory_;            // by value id: the value of which it is a view, or itself
   std::vector<int> maker_;                 // by value id; -1: it exists before the step, or is a view
-  std::vector<std::vector<int>> readers_;  // by value id, of it or a view of it
+  std::vector<std::vector<int>> readers_;  // by value id, of it or a view of it; ascending
   std::vector<bool> kept_;                 // by value id: fetched
   std::vector<bool> sent_;                 // by node
   std::vector<int> order_, position_;      // nodes by position, and the reverse

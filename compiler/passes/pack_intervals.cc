@@ -17,18 +17,19 @@ namespace {
 
 using LiveTogether = std::function<bool(size_t, size_t)>;
 
+int Until(const Interval& interval) { return std::max(interval.last, interval.until); }
+
 // Placed intervals, indexed by time, so that each interval that overlaps in time is visited once and no others. Each bucket of steps holds
-// the indices of the intervals that begin in it, and of those that began earlier and reach into it. If `together` is given, time alone does
-// not decide, and there is one bucket.
+// the indices of the intervals that begin in it, and of those that began earlier and reach into it.
 class PlacedIntervals {
  public:
   PlacedIntervals(int steps, const LiveTogether& together)
-      : together_(together), steps_per_bucket_(together ? steps + 1 : 16), buckets_(static_cast<size_t>(steps / steps_per_bucket_ + 1)) {}
+      : together_(together), buckets_(static_cast<size_t>(steps / kStepsPerBucket + 1)) {}
 
   void Add(const Interval& interval, int index) {
-    const int begin = interval.first / steps_per_bucket_;
+    const int begin = interval.first / kStepsPerBucket;
     buckets_[static_cast<size_t>(begin)].begin.push_back(index);
-    for (int bucket = begin + 1; bucket <= interval.last / steps_per_bucket_; ++bucket)
+    for (int bucket = begin + 1; bucket <= Until(interval) / kStepsPerBucket; ++bucket)
       buckets_[static_cast<size_t>(bucket)].continuing.push_back(index);
   }
 
@@ -44,15 +45,16 @@ class PlacedIntervals {
         ranges.emplace_back(other.offset, other.offset + AlignUp(other.bytes, kAlignmentBytes));
       }
     };
-    const int begin = interval.first / steps_per_bucket_;
+    const int begin = interval.first / kStepsPerBucket;
     look(buckets_[static_cast<size_t>(begin)].continuing);
-    for (int bucket = begin; bucket <= interval.last / steps_per_bucket_; ++bucket) look(buckets_[static_cast<size_t>(bucket)].begin);
+    for (int bucket = begin; bucket <= Until(interval) / kStepsPerBucket; ++bucket) look(buckets_[static_cast<size_t>(bucket)].begin);
     std::sort(ranges.begin(), ranges.end());
   }
 
  private:
+  static constexpr int kStepsPerBucket = 16;
+
   const LiveTogether& together_;
-  int steps_per_bucket_;
   struct Bucket {
     std::vector<int> begin, continuing;
   };
@@ -152,7 +154,7 @@ int64_t PackByTime(std::vector<Interval>& intervals) {
   std::vector<size_t> order(intervals.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return intervals[a].first < intervals[b].first; });
-  std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> alive;  // by last step
+  std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> alive;  // by Until
   FreeRanges ranges;
   for (size_t index : order) {
     Interval& interval = intervals[index];
@@ -162,17 +164,17 @@ int64_t PackByTime(std::vector<Interval>& intervals) {
       alive.pop();
     }
     interval.offset = ranges.Allocate(AlignUp(interval.bytes, kAlignmentBytes));
-    alive.emplace(interval.last, index);
+    alive.emplace(Until(interval), index);
   }
   return ranges.end();
 }
 
-// Returns the number of pairs of intervals that are alive together.
+// Returns the number of pairs of intervals that may be alive together.
 int64_t CountPairs(const std::vector<Interval>& intervals) {
   std::vector<int> begins, ends;
   for (const Interval& interval : intervals) {
     begins.push_back(interval.first);
-    ends.push_back(interval.last);
+    ends.push_back(Until(interval));
   }
   std::sort(begins.begin(), begins.end());
   std::sort(ends.begin(), ends.end());
@@ -199,15 +201,14 @@ int64_t PackIntervals(std::vector<Interval>& intervals, const LiveTogether& toge
   int steps = 1;
   for (const Interval& interval : intervals) {
     GRADLOOM_CHECK(interval.first >= 0 && interval.first <= interval.last && interval.bytes >= 0);
-    steps = std::max(steps, interval.last + 1);
+    steps = std::max(steps, Until(interval) + 1);
   }
   const auto length = [&](int i) { return intervals[static_cast<size_t>(i)].last - intervals[static_cast<size_t>(i)].first; };
   const auto bytes = [&](int i) { return intervals[static_cast<size_t>(i)].bytes; };
   const auto first = [&](int i) { return intervals[static_cast<size_t>(i)].first; };
 
-  if (!together && CountPairs(intervals) > kMaxPairs) return PackByTime(intervals);
-  // On several streams every pair is looked at.
-  const int64_t pairs = together ? static_cast<int64_t>(intervals.size() * intervals.size()) / 2 : CountPairs(intervals);
+  const int64_t pairs = CountPairs(intervals);
+  if (pairs > kMaxPairs) return PackByTime(intervals);
   const auto rounds = static_cast<int>(std::min<int64_t>(16, kRetriedPairs / std::max<int64_t>(pairs, 1)));
   const int64_t bound = PackingBound(intervals);
   std::vector<int> order(intervals.size());

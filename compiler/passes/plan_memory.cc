@@ -56,6 +56,7 @@ class Planner {
       plan_.transient_bytes = PackIntervals(intervals);
     } else {
       const std::vector<Reach> reaches = Reaches();
+      for (size_t i = 0; i < intervals.size(); ++i) intervals[i].until = order_.LastBesides(reaches[i]);
       plan_.transient_bytes = PackIntervals(intervals, [&](size_t a, size_t b) {
         return !order_.AllBefore(reaches[a], intervals[b].first, false) && !order_.AllBefore(reaches[b], intervals[a].first, false);
       });

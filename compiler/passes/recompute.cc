@@ -34,10 +34,11 @@ class Recomputer {
         uses_(graph),
         saved_(static_cast<size_t>(graph.num_values())),
         originals_(graph.nodes) {
+    const std::vector<bool> read = ReadByBackward();
     for (size_t id = 0; id < saved_.size(); ++id) {
       // The gradient of a loss may come from the forward pass, but the backward pass begins with it.
       const bool gradient = graph.value(static_cast<ValueId>(id)).role == Role::kGradient;
-      saved_[id] = !gradient && IsForward(static_cast<ValueId>(id)) && ReadByBackward(static_cast<ValueId>(id));
+      saved_[id] = !gradient && IsForward(static_cast<ValueId>(id)) && read[id];
     }
   }
 
@@ -75,16 +76,15 @@ class Recomputer {
     return producer != nullptr && producer->phase == Phase::kForward && graph_.value(id).next_of == kNoValue;
   }
 
-  bool IsBackward(int node) const { return graph_.nodes[static_cast<size_t>(node)].phase == Phase::kBackward; }
-
-  // Whether the backward pass reads the value itself or a view of it from the forward pass.
-  bool ReadByBackward(ValueId id) const {
-    for (int reader : uses_.consumers[static_cast<size_t>(id)]) {
-      if (IsBackward(reader)) return true;
-      const Node& node = graph_.nodes[static_cast<size_t>(reader)];
-      if (IsView(node) && node.phase == Phase::kForward && ReadByBackward(node.outputs[0])) return true;
+  // Returns, by value id, whether the backward pass reads the value itself or a view of it from the forward pass.
+  std::vector<bool> ReadByBackward() const {
+    std::vector<bool> read(static_cast<size_t>(graph_.num_values()));
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      const bool view = node.phase == Phase::kForward && IsView(node) && read[static_cast<size_t>(node.outputs[0])];
+      if (view || node.phase == Phase::kBackward) ForEachUse(node, [&](ValueId id) { read[static_cast<size_t>(id)] = true; });
     }
-    return false;
+    return read;
   }
 
   bool IsFetched(ValueId id) const { return std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end(); }
@@ -181,23 +181,38 @@ class Recomputer {
     }
   }
 
+  // Returns what the backward pass reads instead of the value: the recomputed one, or the same view of a recomputed one.
   ValueId Again(ValueId id, std::map<ValueId, ValueId>& again) {
-    if (const auto known = again.find(id); known != again.end()) return known->second;
-    const auto chosen = chosen_.find(id);
-    const int at = uses_.producer[static_cast<size_t>(id)];
-    if (chosen == chosen_.end()) {
-      // A view of a recomputed value is recomputed too.
-      if (at < 0 || !saved_[static_cast<size_t>(id)] || !IsView(originals_[static_cast<size_t>(at)])) return id;
-      const Node& view = originals_[static_cast<size_t>(at)];
-      const ValueId shown = Again(view.inputs[0], again);
-      if (shown == view.inputs[0]) return id;
-      std::map<ValueId, ValueId> own{{view.inputs[0], shown}};
-      RemakeNode(graph_, view, own);
-      return again[id] = own.at(id);
+    std::vector<ValueId> views;  // of those that follow: not a recursion, as a file may have any number of views after each other
+    while (!again.contains(id)) {
+      if (const auto chosen = chosen_.find(id); chosen != chosen_.end()) {
+        std::map<ValueId, ValueId> own;
+        for (int node : chosen->second) RemakeNode(graph_, originals_[static_cast<size_t>(node)], own);
+        again.emplace(id, own.at(id));
+        break;
+      }
+      const int at = uses_.producer[static_cast<size_t>(id)];
+      if (at < 0 || !saved_[static_cast<size_t>(id)] || !IsView(originals_[static_cast<size_t>(at)])) {
+        again.emplace(id, id);
+        break;
+      }
+      views.push_back(id);
+      id = originals_[static_cast<size_t>(at)].inputs[0];
     }
-    std::map<ValueId, ValueId> own;
-    for (int node : chosen->second) RemakeNode(graph_, originals_[static_cast<size_t>(node)], own);
-    return again[id] = own.at(id);
+    ValueId made = again.at(id);
+    for (; !views.empty(); views.pop_back()) {
+      const ValueId view = views.back();
+      if (made != id) {
+        std::map<ValueId, ValueId> own{{id, made}};
+        RemakeNode(graph_, originals_[static_cast<size_t>(uses_.producer[static_cast<size_t>(view)])], own);
+        made = own.at(view);
+      } else {
+        made = view;
+      }
+      id = view;
+      again.emplace(id, made);
+    }
+    return made;
   }
 
   Graph& graph_;

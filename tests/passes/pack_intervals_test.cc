@@ -67,5 +67,32 @@ TEST(PackIntervals, LongChain) {
   EXPECT_LE(size, bound + bound / 100);
 }
 
+// On two streams, a value of one may be in use while any later one of the other begins, up to the next wait.
+TEST(PackIntervals, SeveralStreams) {
+  for (const int count : {300, 20000}) {
+    SCOPED_TRACE(count);
+    constexpr int kBetweenWaits = 10;
+    std::mt19937_64 random(11);
+    std::vector<Interval> intervals;
+    for (int i = 0; i < count; ++i) {
+      const int last = i + static_cast<int>(random() % 4) + (i % 3 == 0 && count > 1000 ? 8000 : 0);
+      intervals.push_back({static_cast<int64_t>(random() % 2000), i, last, 0, (last / kBetweenWaits + 1) * kBetweenWaits});
+    }
+    const auto together = [&](size_t a, size_t b) {
+      return a % 2 != b % 2 && intervals[b].first <= intervals[a].until && intervals[a].first <= intervals[b].until;
+    };
+    const int64_t size = PackIntervals(intervals, together);
+    EXPECT_GE(size, PackingBound(intervals));
+    ExpectNoOverlap(intervals, size, count / 100);
+    for (size_t a = 0; a < intervals.size(); a += static_cast<size_t>(count / 100)) {
+      for (size_t b = 0; b < intervals.size(); ++b) {
+        const Interval &one = intervals[a], &two = intervals[b];
+        if (a == b || !together(a, b)) continue;
+        ASSERT_TRUE(one.offset + one.bytes <= two.offset || two.offset + two.bytes <= one.offset) << a << " and " << b;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gradloom
