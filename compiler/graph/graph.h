@@ -45,9 +45,11 @@ struct Value {
   DType dtype = DType::kUndefined;
   Shape shape;
   Role role = Role::kActivation;
-  ValueId next_of = kNoValue;     // this value replaces that parameter or state after the step
-  ValueId rounded_of = kNoValue;  // this state is that parameter, rounded to 16 bits; the parameter's update keeps it so
-  bool derived = false;           // a constant that was computed, not a tensor of the file, so it is not trained
+  ValueId next_of = kNoValue;      // this value replaces that parameter or state after the step
+  ValueId rounded_of = kNoValue;   // this state is that parameter, rounded to 16 bits; the parameter's update keeps it so
+  ValueId optimizes = kNoValue;    // this state is one of the optimizer's for that parameter
+  ValueId accumulates = kNoValue;  // this state is the sum of that parameter's gradients
+  bool derived = false;            // a constant that was computed, not a tensor of the file, so it is not trained
   // Each device that shares the batch has its own part of it, and the value is their sum: an accumulated gradient, as a state or with the
   // last batch's share.
   bool partial = false;

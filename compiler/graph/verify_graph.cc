@@ -50,6 +50,11 @@ class Verifier {
                           graph_.value(value.rounded_of).shape == value.shape;
       if (!rounds || graph_.data(value.id) != nullptr) Fail("it is not the copy of a parameter", where());
     }
+    for (ValueId parameter : {value.optimizes, value.accumulates}) {
+      if (parameter == kNoValue) continue;
+      CheckRange(parameter, where);
+      if (graph_.value(parameter).shape != value.shape) Fail("it is not the state of a parameter", where());
+    }
     const Tensor* data = graph_.data(value.id);
     if (data == nullptr) {
       if (value.role == Role::kConst) Fail("the constant has no data", where());

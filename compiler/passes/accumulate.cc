@@ -12,11 +12,10 @@
 namespace gradloom {
 namespace {
 
-std::string SumName(const Value& parameter) { return parameter.name + "/grad_sum"; }
-
 ValueId SumState(GraphBuilder& b, ValueId parameter, bool partial) {
   const Value& value = b.graph().value(parameter);
-  const ValueId sum = b.graph().AddValue(SumName(value), value.dtype, value.shape, Role::kState);
+  const ValueId sum = b.graph().AddValue(value.name + "/grad_sum", value.dtype, value.shape, Role::kState);
+  b.graph().value(sum).accumulates = parameter;
   b.graph().value(sum).partial = partial;
   return sum;
 }
@@ -92,7 +91,11 @@ void AddAccumulation(GraphBuilder& b, const std::map<ValueId, ValueId>& gradient
 }
 
 std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& b, std::span<const ValueId> parameters, const Plan& plan, bool partial) {
-  const auto accumulated = [&](ValueId parameter) { return plan.FindState(SumName(b.graph().value(parameter))) >= 0; };
+  std::set<std::string> with_sums;
+  for (const StateTensor& state : plan.state) {
+    if (state.kind == StateKind::kAccumulator && state.parameter >= 0) with_sums.insert(plan.state[static_cast<size_t>(state.parameter)].name);
+  }
+  const auto accumulated = [&](ValueId parameter) { return with_sums.contains(b.graph().value(parameter).name); };
   const bool any = std::any_of(parameters.begin(), parameters.end(), accumulated);
   std::map<ValueId, ValueId> gradients;
   for (ValueId parameter : parameters) {

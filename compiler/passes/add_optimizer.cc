@@ -170,6 +170,7 @@ class Updates {
       // Zeros are not stored: they would be as large as the parameters.
       replaced.push_back(initial == 0 ? graph_.AddValue(name + "/" + state, type.dtype, type.shape, Role::kState)
                                       : graph_.AddData(name + "/" + state, Filled(type, initial), Role::kState));
+      graph_.value(replaced.back()).optimizes = parameter;
       inputs.push_back(replaced.back());
     }
     std::vector<ValueId> next =

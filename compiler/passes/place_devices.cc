@@ -252,7 +252,9 @@ class Splitter {
   }
 
   static void Forget(Graph& graph, ValueId id) {
-    graph.value(id).role = Role::kActivation;
+    Value& value = graph.value(id);
+    value.role = Role::kActivation;
+    value.optimizes = value.accumulates = kNoValue;
     graph.drop_data(id);
   }
 

@@ -23,6 +23,12 @@ bool SameTensor(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
 }
 
+// The parameter that a state belongs to; kNoValue if it belongs to none.
+ValueId ParameterOf(const Value& value) {
+  if (value.rounded_of != kNoValue) return value.rounded_of;
+  return value.optimizes != kNoValue ? value.optimizes : value.accumulates;
+}
+
 // Returns, by value id, whether a node reads the value or it can be fetched.
 std::vector<bool> Used(const Graph& graph) {
   std::vector<bool> used(static_cast<size_t>(graph.num_values()));
@@ -34,19 +40,19 @@ std::vector<bool> Used(const Graph& graph) {
     if (value.next_of != kNoValue) used[static_cast<size_t>(value.next_of)] = true;
   }
   for (const Value& value : graph.values()) {
-    if (value.rounded_of != kNoValue && used[static_cast<size_t>(value.id)]) used[static_cast<size_t>(value.rounded_of)] = true;
+    const ValueId parameter = ParameterOf(value);
+    if (parameter != kNoValue && used[static_cast<size_t>(value.id)]) used[static_cast<size_t>(parameter)] = true;
   }
   return used;
 }
 
-StateKind KindOf(const Value& value, const std::map<std::string, int>& parameters) {
+StateKind KindOf(const Value& value) {
   if (value.role == Role::kParam) return StateKind::kParameter;
   if (value.rounded_of != kNoValue) return StateKind::kWeightCopy;
   if (value.name == kLossScaleState || value.name == kGoodUpdatesState || value.name == kSkippedUpdatesState) return StateKind::kLossScale;
   if (value.name == kAccumulatedWeightState) return StateKind::kAccumulator;
-  const size_t slash = value.name.rfind('/');
-  if (slash == std::string::npos || !parameters.contains(value.name.substr(0, slash))) return StateKind::kStatistic;
-  return value.name.ends_with("/grad_sum") ? StateKind::kAccumulator : StateKind::kOptimizer;
+  if (value.optimizes != kNoValue) return StateKind::kOptimizer;
+  return value.accumulates != kNoValue ? StateKind::kAccumulator : StateKind::kStatistic;
 }
 
 std::vector<int> HoldersOf(const StateHolders& holders, const std::string& name) {
@@ -59,18 +65,19 @@ const std::string& OwnerOf(const Graph& graph, const Value& value) {
   return value.rounded_of == kNoValue ? value.name : graph.value(value.rounded_of).name;
 }
 
-// Places the tensor at the same offset in all places that hold it, after everything that they hold already.
+// Places the tensor at the same offset in all places that hold it, after everything that they hold already. `known`: the plan's states by
+// name.
 void PlaceState(const Graph& graph, const Value& value, const Layout& layout, const std::vector<int>& places,
-                const std::map<std::string, int>& parameters, Plan& plan) {
-  const int known = plan.FindState(value.name);
-  if (known >= 0) {
-    const StateTensor& state = plan.state[static_cast<size_t>(known)];
+                std::map<std::string, int>& known, Plan& plan) {
+  const auto [found, fresh] = known.emplace(value.name, static_cast<int>(plan.state.size()));
+  if (!fresh) {
+    const StateTensor& state = plan.state[static_cast<size_t>(found->second)];
     GRADLOOM_CHECK(state.dtype == value.dtype && state.shape == value.shape && state.layout == layout && state.partial == value.partial);
     return;
   }
   StateTensor state;
   state.name = value.name;
-  state.kind = KindOf(value, parameters);
+  state.kind = KindOf(value);
   state.dtype = value.dtype;
   state.shape = value.shape;
   state.layout = layout;
@@ -80,11 +87,7 @@ void PlaceState(const Graph& graph, const Value& value, const Layout& layout, co
   for (size_t i = 0; i < plan.places.size(); ++i) {
     if (state.in_place(static_cast<int>(i))) state.offset = std::max(state.offset, plan.places[i].state_bytes);
   }
-  if (state.kind == StateKind::kWeightCopy) state.parameter = parameters.at(graph.value(value.rounded_of).name);
-  const bool counts = state.name == kAccumulatedWeightState;
-  if (state.kind == StateKind::kOptimizer || (state.kind == StateKind::kAccumulator && !counts)) {
-    state.parameter = parameters.at(value.name.substr(0, value.name.rfind('/')));
-  }
+  if (const ValueId parameter = ParameterOf(value); parameter != kNoValue) state.parameter = known.at(graph.value(parameter).name);
   if (const Tensor* initial = graph.data(value.id)) state.initial = *initial;
   for (size_t i = 0; i < plan.places.size(); ++i) {
     if (state.in_place(static_cast<int>(i))) plan.places[i].state_bytes = AlignUp(state.offset + state.bytes, kAlignmentBytes);
@@ -130,14 +133,12 @@ void PlaceStateAndConstants(Graph& graph, const ProgramPlan& scheduled, const St
     if (IsStepParam(graph.value(id)) && used[static_cast<size_t>(id)]) PlaceStepParam(graph.value(id), plan.step);
   }
   // Parameters first, because optimizer states refer to them.
+  std::map<std::string, int> states;
+  for (size_t i = 0; i < plan.state.size(); ++i) states.emplace(plan.state[i].name, static_cast<int>(i));
   for (Role role : {Role::kParam, Role::kState}) {
-    std::map<std::string, int> parameters;
-    for (size_t i = 0; i < plan.state.size(); ++i) {
-      if (plan.state[i].kind == StateKind::kParameter) parameters.emplace(plan.state[i].name, static_cast<int>(i));
-    }
     for (const Value& value : graph.values()) {
       if (value.role == role && value.next_of == kNoValue && used[static_cast<size_t>(value.id)])
-        PlaceState(graph, value, scheduled.layout(value.id), HoldersOf(holders, OwnerOf(graph, value)), parameters, plan);
+        PlaceState(graph, value, scheduled.layout(value.id), HoldersOf(holders, OwnerOf(graph, value)), states, plan);
     }
   }
   std::map<std::string, int> known;

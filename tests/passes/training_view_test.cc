@@ -66,6 +66,29 @@ TEST(TrainingView, WarnsOfStatisticsOfOneValue) {
   EXPECT_TRUE(warnings(1, 1, false, GraphMode::kGraph).empty());
 }
 
+// Statistics are not taken for states of the optimizer of a parameter whose name begins theirs.
+TEST(TrainingView, StatisticsNamedAfterAParameter) {
+  const std::shared_ptr<const Plan> plan = PlanOf(R"(
+g (float[N, 1] x) => (float[N, 1] y)
+<float[1] "bn" = {1}, float[1] "bn/bias" = {0}, float[1] "bn/mean" = {8}, float[1] "bn/grad_sum" = {4}>
+{
+  y = BatchNormalization <momentum = 0.5, epsilon = 0.0> (x, "bn", "bn/bias", "bn/mean", "bn/grad_sum")
+})",
+                                                  2);
+  for (const StateTensor& state : plan->state) {
+    const bool parameter = state.name == "bn" || state.name == "bn/bias";
+    EXPECT_EQ(state.kind, parameter ? StateKind::kParameter : StateKind::kStatistic) << state.name;
+  }
+  Session session(plan);
+  const Tensor x = Tensor::From<float>({1, 3}, Shape{2, 1});
+  session.Step({{"x", x.view()}});
+  // Mean 2, variance 1.
+  EXPECT_FLOAT_EQ(session.Get("bn/mean").as<float>()[0], 5);
+  EXPECT_FLOAT_EQ(session.Get("bn/grad_sum").as<float>()[0], 2.5);
+  const Tensor at = Tensor::From<float>({5, 5}, Shape{2, 1});
+  EXPECT_FLOAT_EQ(session.Predict({{"x", at.view()}}).at("y").as<float>()[0], session.Get("bn/bias").as<float>()[0]);
+}
+
 // If nothing is trained, a node in training form outputs the stored statistics.
 TEST(TrainingView, StatisticsAreReadableWithoutTraining) {
   Session session(PlanOf(R"(
