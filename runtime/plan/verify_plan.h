@@ -21,7 +21,8 @@
 //              own, so it always equals the rounded parameter
 // And for every entry:
 //   ranks      shards cover the batch; feeds and fetches fit; all ranks that hold a state change it together;
-//              all members of a group take part in the same collectives in the same order with equal sizes;
+//              all members of a group take part in the same collectives in the same order with equal sizes,
+//              and sums are over all ranks that hold the same part of the model;
 //              every send meets its receive; no rank waits for ever; if failed steps change nothing, copies
 //              of a part of the model know of each other's refusals before they change state
 // Entries may follow each other in any order: all streams join at the end of a step, state has one place and one layout, and no entry reads
