@@ -22,21 +22,25 @@ Shape RowShape(const Feed& feed) {
   return Shape(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
 }
 
-// Throws Error(kData) if the sub-folders are the parts of a data set (train, val), each with folders of classes.
+// Throws Error(kData) if the sub-folders, or some of them, are the parts of a data set (train, val), each with folders of classes. A single
+// one of such a name among others may be a class: a train.
 void CheckAreClasses(const ImageFolder& images, const std::string& path) {
   constexpr std::string_view kParts[] = {"eval", "evaluation", "test", "testing", "train", "training", "val", "valid", "validation"};
+  std::vector<std::string> named;
   for (const std::string& name : images.classes) {
-    if (std::find(std::begin(kParts), std::end(kParts), name) == std::end(kParts)) return;
+    if (std::find(std::begin(kParts), std::end(kParts), name) != std::end(kParts)) named.push_back(name);
   }
+  if (named.size() < std::min<size_t>(images.classes.size(), 2)) return;
   const std::filesystem::path folder(path);
   for (size_t i = 0; i < images.paths.size(); ++i) {
-    const std::filesystem::path part = folder / images.classes[static_cast<size_t>(images.labels[i])];
-    if (std::filesystem::path(images.paths[i]).parent_path() == part) return;
+    const std::string& name = images.classes[static_cast<size_t>(images.labels[i])];
+    const bool is_named = std::find(named.begin(), named.end(), name) != named.end();
+    if (is_named && std::filesystem::path(images.paths[i]).parent_path() == folder / name) return;
   }
   std::string parts;
-  for (const std::string& name : images.classes) parts += (parts.empty() ? "--data " : " or ") + Escaped((folder / name).string(), 4096);
-  throw Error(ErrorCode::kData, "the sub-folders are parts of a data set, not classes: " + ListedClasses(images.classes),
-              Escaped(path, 4096), "name the folder whose sub-folders are the classes: " + parts);
+  for (const std::string& name : named) parts += (parts.empty() ? "--data " : " or ") + Escaped((folder / name).string(), 4096);
+  throw Error(ErrorCode::kData, "the sub-folders are parts of a data set, not classes: " + ListedClasses(named), Escaped(path, 4096),
+              "name the folder whose sub-folders are the classes: " + parts);
 }
 
 // The labels of images, numbered by the class names of the data that was trained on.

@@ -395,6 +395,11 @@ TEST(ImageRows, PartsAreNoClasses) {
   EXPECT_EQ(error.code(), ErrorCode::kData);
   EXPECT_EQ(error.help(), "name the folder whose sub-folders are the classes: --data " + (folder / "train") + " or " + (folder / "val"));
   EXPECT_EQ(LoadTrainingData({.train = folder / "train"}, kFeeds, 1).train.rows(), 1);
+  // Nor are they beside folders of other names.
+  std::filesystem::create_directories(folder / "more/cats");
+  WriteFileAtomically(folder / "more/cats/0.png", PngOf(Picture(8, 8, 3)));
+  EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = folder.path()}, kFeeds, 1); }).help(), error.help());
+  std::filesystem::remove_all(folder / "more");
   WriteFileAtomically(folder / "train/0.png", PngOf(Picture(8, 8, 3)));
   EXPECT_EQ(LoadTrainingData({.train = folder.path()}, kFeeds, 1).train.rows(), 3);
 }
