@@ -190,7 +190,7 @@ class Compiler {
     const auto start = Clock::now();
     Place(context);
     RunStage(context, options_.control, PassStage::kBatch);
-    Entry entry = EntryOf(request, whole->imported, context);
+    Entry entry = EntryOf(request, whole->imported, context, ShapesAtAnotherBatch(model_, options_, request, whole->imported));
     non_contiguous_.clear();
     const std::vector<BatchShard> shards(static_cast<size_t>(copies()), {0, entry.batch});
     BindRanks(request, context, {{entry.batch, &context.graph}}, shards, false, entry);
@@ -263,7 +263,7 @@ class Compiler {
     };
     const DividedBatch divided = DivideGraph(import_at, options_, batch, copies());
     const PassContext& whole = divided.whole->context;
-    Entry entry = EntryOf(request, divided.whole->imported, whole);
+    Entry entry = EntryOf(request, divided.whole->imported, whole, {});  // DivideEntry knows the axes
     DivideEntry(*divided.replication, whole.graph, entry);
     non_contiguous_ = NonContiguousFeeds(whole.graph, entry);
     const std::vector<BatchShard> shards = DivideBatch(batch, copies());

@@ -5,8 +5,13 @@
 namespace gradloom {
 namespace {
 
-// Targets and outputs have the batch as their first axis, if they have one.
-int BatchAxis(const Value& value, int64_t batch) { return batch > 0 && value.shape.rank() > 0 && value.shape[0] == batch ? 0 : -1; }
+// Targets and outputs have the batch as their first axis, if they have one, unless `others` says otherwise.
+int BatchAxis(const std::string& name, const Shape& shape, int64_t batch, const OtherShapes& others) {
+  const auto other = others.find(name);
+  if (other == others.end() || other->second.rank() != shape.rank()) return batch > 0 && shape.rank() > 0 && shape[0] == batch ? 0 : -1;
+  const auto differs = std::mismatch(shape.begin(), shape.end(), other->second.begin()).first;
+  return differs == shape.end() ? -1 : static_cast<int>(differs - shape.begin());
+}
 
 template <typename FeedOrFetch>
 static void Divide(const Shard& shard, FeedOrFetch& tensor) {
@@ -16,28 +21,30 @@ static void Divide(const Shard& shard, FeedOrFetch& tensor) {
 
 }  // namespace
 
-std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported) {
+std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported, const OtherShapes& others) {
   const Graph& graph = context.graph;
   std::vector<Feed> feeds;
   for (ValueId id : FeedsOf(graph)) {
     const Value& value = graph.value(id);
     // The model's own inputs come first, in the order of the import.
     const auto at = static_cast<size_t>(std::find(graph.inputs.begin(), graph.inputs.end(), id) - graph.inputs.begin());
-    const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(value, imported.batch);
     const auto named = context.feed_names.find(id);
-    feeds.push_back({named != context.feed_names.end() ? named->second : value.name, value.dtype, value.shape, axis});
+    const std::string& name = named != context.feed_names.end() ? named->second : value.name;
+    const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(name, value.shape, imported.batch, others);
+    feeds.push_back({name, value.dtype, value.shape, axis});
   }
   return feeds;
 }
 
-Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context) {
+Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context, const OtherShapes& others) {
   Entry entry{.kind = request.kind, .batch = request.kind == EntryKind::kUpdate ? 0 : imported.batch};
-  entry.feeds = FeedList(context, imported);
+  entry.feeds = FeedList(context, imported, others);
   for (size_t i = 0; i < context.graph.outputs.size(); ++i) {
     const ValueId id = context.graph.outputs[i];
     const auto named = context.fetch_names.find(id);
     const Value& value = context.graph.value(id);
-    entry.fetches.push_back({named != context.fetch_names.end() ? named->second : value.name, -1, BatchAxis(value, entry.batch)});
+    const std::string& name = named != context.fetch_names.end() ? named->second : value.name;
+    entry.fetches.push_back({name, -1, BatchAxis(name, value.shape, entry.batch, others)});
   }
   const std::vector<ValueId>& outputs = context.graph.outputs;
   for (const auto& [output, extents] : imported.extents) {

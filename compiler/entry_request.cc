@@ -1,4 +1,5 @@
 // What can be said without compiling an entry: its request from its feeds, its feeds from a request, and which weights are trained.
+#include <algorithm>
 #include <utility>
 
 #include "compiler/batch_importer.h"
@@ -8,17 +9,50 @@
 namespace gradloom {
 namespace {
 
+// The model at the batch size of the request, with the losses.
+class WithLosses {
+ public:
+  WithLosses(const Model& model, const CompileOptions& options, const EntryRequest& request)
+      : read_(ReadBatch(model, options.recipe, request, options.import, rules_, plan_)) {
+    PassControl control;
+    control.stop_after = "add_loss";
+    RunPipeline(read_.context, control);
+  }
+
+  const PassContext& context() const { return read_.context; }
+  const ImportedGraph& imported() const { return read_.imported; }
+
+ private:
+  const OnnxTypeRules rules_;
+  Plan plan_;
+  ImportedBatch read_;  // refers to both
+};
+
 std::vector<Feed> Feeds(const Model& model, const CompileOptions& options, const EntryRequest& request) {
-  const OnnxTypeRules rules;
-  Plan plan;
-  ImportedBatch read = ReadBatch(model, options.recipe, request, options.import, rules, plan);
-  PassControl control;
-  control.stop_after = "add_loss";
-  RunPipeline(read.context, control);
-  return FeedList(read.context, read.imported);
+  const WithLosses made(model, options, request);
+  return FeedList(made.context(), made.imported(), ShapesAtAnotherBatch(model, options, request, made.imported()));
 }
 
 }  // namespace
+
+OtherShapes ShapesAtAnotherBatch(const Model& model, const CompileOptions& options, const EntryRequest& request,
+                                 const ImportedGraph& imported) {
+  if (request.kind == EntryKind::kUpdate) return {};
+  if (std::none_of(imported.batch_axes.begin(), imported.batch_axes.end(), [](int axis) { return axis > 0; })) return {};
+  OtherShapes shapes;
+  EntryRequest other = request;
+  other.batch = 2 * imported.batch;  // models that pair samples need an even one
+  try {
+    const WithLosses made(model, options, other);
+    const Entry entry = EntryOf(other, made.imported(), made.context(), {});
+    for (const Feed& feed : entry.feeds) shapes.emplace(feed.name, feed.shape);
+    for (size_t i = 0; i < entry.fetches.size(); ++i)
+      shapes.emplace(entry.fetches[i].name, made.context().graph.value(made.context().graph.outputs[i]).shape);
+  } catch (const Error&) {
+    return {};  // the request itself may still be compiled
+  }
+  return shapes;
+}
 
 std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request) {
   try {

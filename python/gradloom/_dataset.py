@@ -55,7 +55,8 @@ class Dataset(Owner):
 
     @classmethod
     def from_arrays(cls, **columns: Any) -> Dataset:
-        """Makes a data set from arrays by name, which are copied; the first axis is the sample."""
+        """Makes a data set from arrays by name, which are copied; the first axis is the sample. `Session.fit` lays the samples along the axis where the model
+        has them; `batches` leaves these arrays as they are."""
         handle = ctypes.c_void_p()
         borrowed = [borrow(value) for value in columns.values()]
         names = (ctypes.c_char_p * len(columns))(*[name.encode() for name in columns])

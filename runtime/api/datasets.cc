@@ -7,6 +7,7 @@
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
 #include "runtime/data/training_data.h"
+#include "runtime/plan/sample_axes.h"
 
 namespace gradloom::api {
 namespace {
@@ -67,8 +68,9 @@ GradloomStatus* LoadDataset(const char* path, const GradloomPlan* plan, const Gr
     std::vector<Feed> feeds;
     for (const TensorFacts& facts : plan->inputs[GRADLOOM_TRAIN]) feeds.push_back({facts.name, facts.dtype, facts.shape, facts.batch_axis});
     TrainingData data = LoadTrainingData(reading, feeds, given.seed);
-    auto made = std::make_unique<GradloomDataset>(GradloomDataset{std::make_shared<const Dataset>(std::move(data.train))});
-    if (eval != nullptr && data.eval.rows() > 0) *eval = new GradloomDataset{std::make_shared<const Dataset>(std::move(data.eval))};
+    const std::map<std::string, int> axes = FeedAxes(*plan->plan);
+    auto made = std::make_unique<GradloomDataset>(GradloomDataset{std::make_shared<const Dataset>(std::move(data.train)), axes});
+    if (eval != nullptr && data.eval.rows() > 0) *eval = new GradloomDataset{std::make_shared<const Dataset>(std::move(data.eval)), axes};
     handle = made.release();
   });
 }
@@ -112,7 +114,8 @@ GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatc
     } else {
       made->order = ShuffledRows(data->rows(), seed, epoch);
     }
-    made->batches = std::make_unique<Batches>(*made->data, made->order, given.batch, BatchesOptions{.draw = RowDraw(seed, epoch)});
+    made->batches = std::make_unique<Batches>(*made->data, made->order, given.batch,
+                                              BatchesOptions{.draw = RowDraw(seed, epoch), .axes = dataset->axes});
     handle = made.release();
   });
 }

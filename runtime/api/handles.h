@@ -62,6 +62,7 @@ struct GradloomCheckpoint {
 
 struct GradloomDataset {
   std::shared_ptr<const gradloom::Dataset> data;
+  std::map<std::string, int> axes = {};  // FeedAxes of the plan that it was read for
 };
 
 struct GradloomBatches {

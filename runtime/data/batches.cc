@@ -19,7 +19,8 @@ constexpr uint64_t kRowStream = 0x726F7773;
 // Small rows are taken in groups of this many bytes, because taking a row costs more than making it.
 constexpr int64_t kBytesAtOnce = 4096;
 
-Shape BatchShape(const Shape& row, int64_t rows) {
+// The shape of a column with the rows of this shape.
+Shape ColumnShape(const Shape& row, int64_t rows) {
   Shape shape{rows};
   for (int64_t extent : row) shape.push_back(extent);
   return shape;
@@ -46,7 +47,7 @@ class Batches::Loader {
     rows_at_once_ = std::max<int64_t>(kBytesAtOnce / row_bytes, 1);
     for (Slot& slot : slots_) {
       for (const auto& [name, column] : batches.data_.lazy_columns()) {
-        slot.columns.emplace(name, Tensor(column.source->dtype(), BatchShape(column.source->row_shape(), rows)));
+        slot.columns.emplace(name, Tensor(column.source->dtype(), ColumnShape(column.source->row_shape(), rows)));
       }
     }
     for (int i = 0; i < std::max(options.workers, 1); ++i) threads_.emplace_back([this] { Work(); });
@@ -135,8 +136,16 @@ class Batches::Loader {
     const int64_t sample = batches_.order_[static_cast<size_t>(batch * batches_.batch_ + row)];
     for (const auto& [name, column] : batches_.data_.lazy_columns()) {
       Tensor& to = slot.columns.at(name);
+      const int axis = batches_.AxisOf(name, to.shape());
       const int64_t bytes = column.source->row_shape().elements() * DTypeBytes(to.dtype());
-      column.source->Read(column.rows[static_cast<size_t>(sample)], draw_, static_cast<std::byte*>(to.data()) + row * bytes);
+      if (axis == 0) {
+        column.source->Read(column.rows[static_cast<size_t>(sample)], draw_, static_cast<std::byte*>(to.data()) + row * bytes);
+        continue;
+      }
+      std::vector<std::byte> made(static_cast<size_t>(bytes));
+      column.source->Read(column.rows[static_cast<size_t>(sample)], draw_, made.data());
+      const int64_t block = Product(to.shape(), axis + 1, to.shape().rank()) * DTypeBytes(to.dtype());
+      PlaceRow(made.data(), bytes, block, row, batches_.size(batch), to.data());
     }
   }
 
@@ -160,6 +169,7 @@ Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t ba
     : data_(data),
       order_(order),
       batch_(std::min(batch, std::max<int64_t>(std::ssize(order), 1))),
+      axes_(options.axes),
       buffers_(static_cast<size_t>(options.kept)) {
   GRADLOOM_CHECK(batch > 0);
   for (const auto& [name, column] : data.columns()) {
@@ -176,19 +186,28 @@ int64_t Batches::count() const { return (static_cast<int64_t>(order_.size()) + b
 
 int64_t Batches::size(int64_t index) const { return std::min(batch_, static_cast<int64_t>(order_.size()) - index * batch_); }
 
+// A column of too few dimensions is left as it is: the session says what it expects.
+int Batches::AxisOf(const std::string& name, const Shape& column) const {
+  const auto found = axes_.find(name);
+  return found == axes_.end() || found->second >= column.rank() ? 0 : found->second;
+}
+
 std::map<std::string, TensorView, std::less<>> Batches::Get(int64_t index) {
   GRADLOOM_CHECK(index >= 0 && index < count());
   const auto rows = order_.subspan(static_cast<size_t>(index * batch_), static_cast<size_t>(size(index)));
   std::map<std::string, TensorView, std::less<>> feeds;
   turn_ = (turn_ + 1) % buffers_.size();
+  const auto add = [&](const std::string& name, const Tensor& tensor, int axis) {
+    const Shape shape = WithAxisMoved(WithRows(tensor.shape(), size(index)), 0, axis);
+    feeds.emplace(name, TensorView{tensor.dtype(), shape, tensor.data()});
+  };
   for (auto& [name, buffer] : buffers_[turn_]) {
-    GatherRows(data_.column(name), rows, buffer.data());
-    feeds.emplace(name, TensorView{buffer.dtype(), WithRows(buffer.shape(), size(index)), buffer.data()});
+    const int axis = AxisOf(name, buffer.shape());
+    GatherRows(data_.column(name), rows, axis, buffer.data());
+    add(name, buffer, axis);
   }
   if (loader_ == nullptr) return feeds;
-  for (const auto& [name, tensor] : loader_->Get(index)) {
-    feeds.emplace(name, TensorView{tensor.dtype(), WithRows(tensor.shape(), size(index)), tensor.data()});
-  }
+  for (const auto& [name, tensor] : loader_->Get(index)) add(name, tensor, AxisOf(name, tensor.shape()));
   return feeds;
 }
 

@@ -31,6 +31,8 @@ struct BatchesOptions {
   // then undefined.
   ReadRows reads;
   int kept = 1;  // number of batches that stay valid: only the last one requested, or also the one before it
+  // The axes of a batch along which its rows lie, by column, where that is not the first one (FeedAxes).
+  std::map<std::string, int> axes = {};
 };
 
 // Rows in memory are copied when a batch is requested; rows of a source are made ahead by threads.
@@ -52,9 +54,12 @@ class Batches {
  private:
   class Loader;  // the threads
 
+  int AxisOf(const std::string& name, const Shape& column) const;
+
   const Dataset& data_;
   std::span<const int64_t> order_;
   int64_t batch_;
+  const std::map<std::string, int> axes_;
   std::vector<std::map<std::string, Tensor>> buffers_;  // `kept` buffers of full batches, used in turn
   size_t turn_ = 0;
   std::unique_ptr<Loader> loader_;  // null if all rows are in memory

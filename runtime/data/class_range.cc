@@ -10,7 +10,21 @@ std::optional<ClassRange> ClassesOf(const LossInfo& loss, const Shape& output) {
     return output.rank() > 0 && output.elements() == output[0] ? std::optional(ClassRange()) : std::nullopt;
   const int64_t axis = loss.class_axis < 0 ? loss.class_axis + output.rank() : loss.class_axis;
   if (!loss.classes || axis < 0 || axis >= output.rank()) return std::nullopt;
-  return ClassRange{std::max<int64_t>(output[static_cast<int>(axis)], 1), loss.ignore_index.value_or(kIgnoredClass)};
+  return ClassRange{std::max<int64_t>(output[static_cast<int>(axis)], 1),
+                    loss.ignore_index.value_or(kIgnoredClass),
+                    loss.type,
+                    loss.output,
+                    output,
+                    static_cast<int>(axis)};
+}
+
+std::optional<Shape> ClassRange::RowAlong(int class_axis, int sample_axis) const {
+  if (axis < 0 || class_axis < 0 || class_axis >= shape.rank() || class_axis == sample_axis || shape.rank() < 2) return std::nullopt;
+  Shape row;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i != class_axis && i != sample_axis) row.push_back(shape[i]);
+  }
+  return row;
 }
 
 int64_t FirstOutOfRange(const TensorView& labels, const ClassRange& range) {

@@ -15,6 +15,14 @@ namespace gradloom {
 struct ClassRange {
   int64_t count = 2;
   std::optional<int64_t> ignored;
+  // Where the loss reads the classes: along this axis of an output of the model of this shape. -1: nowhere.
+  std::string loss = {}, output = {};
+  Shape shape = {};
+  int axis = -1;
+
+  // The shape of a row of the target if the classes were along this axis instead, and the samples of the output along `sample_axis`;
+  // nullopt if that is no such axis.
+  std::optional<Shape> RowAlong(int class_axis, int sample_axis) const;
 };
 
 // The classes of a loss's target, for an output of this shape; nullopt if the target does not hold classes.

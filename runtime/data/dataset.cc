@@ -49,14 +49,37 @@ Shape WithRows(Shape column, int64_t rows) {
   return column;
 }
 
-void GatherRows(const Tensor& column, std::span<const int64_t> rows, void* out) {
-  const int64_t bytes = RowBytes(column);
+void PlaceRow(const void* row, int64_t bytes, int64_t block, int64_t index, int64_t rows, void* out) {
+  const auto* from = static_cast<const std::byte*>(row);
+  auto* to = static_cast<std::byte*>(out) + index * block;
+  for (int64_t at = 0; at < bytes; at += block, to += rows * block) std::memcpy(to, from + at, static_cast<size_t>(block));
+}
+
+void GatherRows(const Tensor& column, std::span<const int64_t> rows, int axis, void* out) {
+  const int64_t bytes = RowBytes(column), block = Product(column.shape(), axis + 1, column.shape().rank()) * DTypeBytes(column.dtype());
   const auto* from = static_cast<const std::byte*>(column.data());
-  auto* to = static_cast<std::byte*>(out);
-  for (int64_t row : rows) {
-    std::memcpy(to, from + row * bytes, static_cast<size_t>(bytes));
-    to += bytes;
+  for (int64_t i = 0; i < std::ssize(rows); ++i)
+    PlaceRow(from + rows[static_cast<size_t>(i)] * bytes, bytes, block, i, std::ssize(rows), out);
+}
+
+Shape WithAxisMoved(const Shape& shape, int from, int to) {
+  std::vector<int64_t> dims = shape.dims();
+  const int64_t extent = shape[from];
+  dims.erase(dims.begin() + from);
+  dims.insert(dims.begin() + to, extent);
+  return Shape(dims);
+}
+
+Tensor WithSamplesFirst(const TensorView& tensor, int axis) {
+  Tensor rows(tensor.dtype, WithAxisMoved(tensor.shape, axis, 0));
+  const int64_t samples = tensor.shape[axis], block = Product(tensor.shape, axis + 1, tensor.shape.rank()) * DTypeBytes(tensor.dtype);
+  const int64_t bytes = samples == 0 ? 0 : rows.bytes() / samples;
+  auto* to = static_cast<std::byte*>(rows.data());
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    const auto* from = static_cast<const std::byte*>(tensor.data) + sample * block;
+    for (int64_t at = 0; at < bytes; at += block, to += block, from += samples * block) std::memcpy(to, from, static_cast<size_t>(block));
   }
+  return rows;
 }
 
 Dataset::Dataset(std::map<std::string, Tensor> columns) {
@@ -113,7 +136,7 @@ Dataset Dataset::Select(std::span<const int64_t> rows) const {
   Dataset selected;
   for (const auto& [name, column] : columns_) {
     Tensor out(column.dtype(), WithRows(column.shape(), static_cast<int64_t>(rows.size())));
-    GatherRows(column, rows, out.data());
+    GatherRows(column, rows, 0, out.data());
     selected.set_column(name, std::move(out));
   }
   for (const auto& [name, column] : lazy_columns_) {

@@ -91,8 +91,17 @@ bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping)
 // The shape of a column with `rows` rows.
 Shape WithRows(Shape column, int64_t rows);
 
-// Copies the given rows of a column to `out`, one after the other.
-void GatherRows(const Tensor& column, std::span<const int64_t> rows, void* out);
+// Copies the given rows of a column to `out`, along this axis of the result.
+void GatherRows(const Tensor& column, std::span<const int64_t> rows, int axis, void* out);
+
+// Copies a row to its place among `rows` rows that lie along an axis. `block`: the bytes of a row after that axis; it has `bytes`.
+void PlaceRow(const void* row, int64_t bytes, int64_t block, int64_t index, int64_t rows, void* out);
+
+// The shape with axis `from` moved to place `to`, and the other axes in their order.
+Shape WithAxisMoved(const Shape& shape, int from, int to);
+
+// The tensor with its samples, which lie along this axis, along the first one.
+Tensor WithSamplesFirst(const TensorView& tensor, int axis);
 
 // 0 .. rows-1 in an order that depends only on seed and epoch (Fisher and Yates, by Philox).
 std::vector<int64_t> ShuffledRows(int64_t rows, uint64_t seed, uint64_t epoch);

@@ -257,25 +257,62 @@ Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const Col
   // Tables and token files are converted when they are read, so their original types do not matter.
   if (IsTable(file) || KindOfDataFile(file) == DataFileKind::kTokens) types.clear();
   if (images) CheckClassFolders(data, names.classes, reading.classes, file);
-  FitToFeeds(data, feeds, file, reading.targets);
+  FitToFeeds(data, feeds, file, reading);
   CheckClasses(data, reading.classes, file);
   return data;
+}
+
+// If the rows of a target have another shape than `row`, but one that fits if the loss reads the classes along another axis: which one.
+std::string ClassAxisHelp(const Dataset& data, const std::string& target, const Shape& row, const FeedReading& reading) {
+  const auto range = reading.classes.find(target);
+  const auto column = data.columns().find(target);
+  if (range == reading.classes.end() || column == data.columns().end()) return "";
+  const Shape& shape = column->second.shape();
+  const Shape have(std::vector<int64_t>(shape.begin() + 1, shape.end()));
+  if (RowsFit(have, row, Dataset::Reshaping::kOnes)) return "";
+  const ClassRange& classes = range->second;
+  // Operators of ONNX in a loss of the file have a fixed axis.
+  if (classes.loss != "cross_entropy" && classes.loss != "nll" && classes.loss != "cross_entropy_of_probabilities") return "";
+  for (int axis = 0; axis < classes.shape.rank(); ++axis) {
+    const std::optional<Shape> other = classes.RowAlong(axis, reading.sample_axis);
+    if (axis == classes.axis || !other || !RowsFit(have, *other, Dataset::Reshaping::kOnes)) continue;
+    const std::string output = classes.output.empty() ? "OUTPUT" : Escaped(classes.output);
+    return "the loss reads the classes along axis " + std::to_string(classes.axis) + " of the output " + output + " " +
+           classes.shape.ToString() + "; if they are along axis " + std::to_string(axis) + ", use --loss '" + classes.loss + "(" + output +
+           ", " + Escaped(target) + ", class_axis=" + std::to_string(axis) + ")'";
+  }
+  return "";
 }
 
 }  // namespace
 
 bool IsTable(const DataFile& file) { return !file.path.starts_with(kRandomData) && KindOfDataFile(file) == DataFileKind::kTable; }
 
+std::vector<Feed> AsRows(std::vector<Feed> feeds) {
+  for (Feed& feed : feeds) {
+    if (feed.batch_axis <= 0) continue;
+    feed.shape = WithAxisMoved(feed.shape, feed.batch_axis, 0);
+    feed.batch_axis = 0;
+  }
+  return feeds;
+}
+
+int SampleAxisOf(const std::vector<Feed>& feeds) {
+  const auto found = std::find_if(feeds.begin(), feeds.end(), [](const Feed& feed) { return feed.batch_axis >= 0; });
+  return found == feeds.end() ? 0 : found->batch_axis;
+}
+
 // Table rows have no shape that could mismatch.
-void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const std::set<std::string>& targets) {
+void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const FeedReading& reading) {
   for (const Feed& feed : feeds) {
     const Shape row(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
     try {
-      const bool strict = targets.contains(feed.name) && !IsTable(file);
+      const bool strict = reading.targets.contains(feed.name) && !IsTable(file);
       data.Fit(feed.name, feed.dtype, row, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows);
     } catch (const Error& error) {
+      const std::string axis = ClassAxisHelp(data, feed.name, row, reading);
       // Adds the file, which the data set does not know.
-      throw Error(error.code(), error.message(), Escaped(file.path, 4096), error.help());
+      throw Error(error.code(), error.message(), Escaped(file.path, 4096), axis.empty() ? error.help() : axis);
     }
   }
 }
@@ -285,7 +322,7 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
   const DataFile& first = files.front();
   if (KindOfDataFile(first) == DataFileKind::kImages && !std::filesystem::is_directory(first.path)) {
     Dataset data = LoadImageFiles(files, feeds, columns);
-    FitToFeeds(data, feeds, first, reading.targets);
+    FitToFeeds(data, feeds, first, reading);
     return data;
   }
   ColumnMap used = columns;

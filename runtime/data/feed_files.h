@@ -23,6 +23,7 @@ struct FeedReading {
   std::set<std::string> measured = {};  // feeds with transforms that are measured, which reads all rows
   std::set<std::string> filled = {};    // feeds with transforms that replace missing numbers
   bool numbers_classes = false;         // whether names that are not known are numbered: in training data
+  int sample_axis = 0;                  // of the model's inputs
 };
 
 // "random:N" means N samples of random numbers instead of files.
@@ -30,8 +31,15 @@ inline constexpr std::string_view kRandomData = "random:";
 
 bool IsTable(const DataFile& file);
 
-// Converts each feed's column to the feed's dtype and row shape. Throws like Dataset::Fit, naming the file.
-void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const std::set<std::string>& targets);
+// The feeds as data has them: with the samples along the first axis, and the other axes in their order.
+std::vector<Feed> AsRows(std::vector<Feed> feeds);
+
+// Converts each feed's column to the feed's dtype and row shape. Throws like Dataset::Fit, naming the file, and the class axis that the
+// column would fit.
+void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const FeedReading& reading);
+
+// The axis of the samples of the first input that has one; 0 if none has.
+int SampleAxisOf(const std::vector<Feed>& feeds);
 
 // The rows of all files, one after the other, in columns of the feeds' names, dtypes and shapes. `names`: those of the training data; empty
 // ones become those of the files. `notes` gets warnings. `counts` gets the number of rows of each file. Throws Error(kData) naming two

@@ -130,6 +130,21 @@ Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRa
   return data;
 }
 
+// Says along which axis a loss reads the classes if the labels do not tell: they have the same shape for another axis.
+void NoteClassAxes(const FeedReading& reading, std::vector<std::string>& notes) {
+  for (const auto& [target, range] : reading.classes) {
+    const std::optional<Shape> row = range.RowAlong(range.axis, reading.sample_axis);
+    if (!row || row->rank() == 0 || range.axis != 1) continue;  // 1 is the default; another axis was chosen
+    for (int axis = 2; axis < range.shape.rank(); ++axis) {
+      if (range.RowAlong(axis, reading.sample_axis) != row) continue;
+      notes.push_back("classes '" + Escaped(target) + "' along axis 1 of the output " + Escaped(range.output) + " " +
+                      range.shape.ToString() + "; if they are along axis " + std::to_string(axis) +
+                      ", set class_axis=" + std::to_string(axis) + " in --loss");
+      break;
+    }
+  }
+}
+
 // Random transforms of row sources apply only to training.
 void Apply(const Transform& transform, const std::string& name, bool training, Dataset& data) {
   if (data.rows() == 0) return;
@@ -197,7 +212,8 @@ double ParseShare(const std::string& text) {
   return rest == "%" ? value / 100 : value;
 }
 
-TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed) {
+TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& model_feeds, int64_t seed) {
+  const std::vector<Feed> feeds = AsRows(model_feeds);
   CheckNames(options.columns, feeds, "--map");
   CheckNames(options.transforms, feeds, "--transform");
   if (!options.eval.empty() && !options.eval_split.empty()) {
@@ -207,6 +223,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   FeedReading reading{
       .targets = options.targets, .classes = options.classes, .on_demand = options.on_demand, .large_bytes = options.large_bytes};
   reading.numbers_classes = true;
+  reading.sample_axis = SampleAxisOf(model_feeds);
   for (const auto& [name, texts] : options.transforms) {
     if (std::any_of(texts.begin(), texts.end(), Transform::IsMeasured)) reading.measured.insert(name);
     if (std::any_of(texts.begin(), texts.end(), Transform::IsFill)) reading.filled.insert(name);
@@ -217,14 +234,15 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   if (data.columns.empty() && IsTable(train.front())) data.columns = GuessColumns(train.front(), feeds, data.notes);
   if (options.train.starts_with(kRandomData)) {
     data.train = RandomFeeds(options.train, options.classes, feeds, seed);
-    FitToFeeds(data.train, feeds, options.train, options.targets);
+    FitToFeeds(data.train, feeds, options.train, reading);
     data.notes.push_back("data    random numbers: set data.train to your own data");
   } else {
     data.train = ReadFeeds(train, feeds, data.columns, reading, data.names, data.notes, train.size() > 1 ? &data.files : nullptr);
+    NoteClassAxes(reading, data.notes);
   }
   if (options.eval.starts_with(kRandomData)) {
     data.eval = RandomFeeds(options.eval, options.classes, feeds, seed + 1);
-    FitToFeeds(data.eval, feeds, options.eval, options.targets);
+    FitToFeeds(data.eval, feeds, options.eval, reading);
   } else if (!options.eval.empty()) {
     const std::vector<DataFile> eval = FilesAt(options.eval, options.format);
     // Without a map, the defaults for the training data's format do not fit evaluation data of another format.
@@ -318,19 +336,21 @@ std::string DifferenceOfData(const std::string& text, const std::string& where, 
          ", now it is " + (now == files.end() ? "none" : shown(*now)) + ": the rows would be in a different order";
 }
 
-Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns,
+Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& model_feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
                   const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes, bool on_demand,
                   TrainingNames names) {
+  const std::vector<Feed> feeds = AsRows(model_feeds);
+  FeedReading reading{.targets = targets, .classes = classes, .on_demand = on_demand};
+  reading.sample_axis = SampleAxisOf(model_feeds);
   if (file.path.starts_with(kRandomData)) {
     Dataset data = RandomFeeds(file.path, classes, feeds, 0);
-    FitToFeeds(data, feeds, file, targets);
+    FitToFeeds(data, feeds, file, reading);
     return data;
   }
   ColumnMap used = columns;
   const std::vector<DataFile> files = FilesAt(file.path, file.format);
   if (used.empty() && IsTable(files.front())) used = GuessColumns(files.front(), feeds, notes);
-  FeedReading reading{.targets = targets, .classes = classes, .on_demand = on_demand};
   for (const auto& [name, transforms] : fitted) {
     if (std::any_of(transforms.begin(), transforms.end(), [](const Transform& transform) { return !transform.fill.empty(); }))
       reading.filled.insert(name);

@@ -63,11 +63,11 @@ struct TrainingData {
   std::vector<std::string> notes;  // one line each: defaults chosen, NaN in the data
 };
 
-// Reads the files into columns of the feeds' names, dtypes and shapes, splits them, and applies the transforms, fitted on the training part
-// only. Without a map, a .npz file's arrays are used by their names; in a table with a header, the last column is the only target and all
-// others the only input. Classes that a table has by name are numbered in the order of their names. Throws Error(kData, kShape, kIo,
-// kLimit) like LoadData and Dataset::Fit, Error(kData) naming file and row for a class out of range, Error(kConfig) for names that are not
-// feeds and unknown transforms.
+// Reads the files into columns of the feeds' names, dtypes and shapes (with the samples along the first axis), splits them, and applies the
+// transforms, fitted on the training part only. Without a map, a .npz file's arrays are used by their names; in a table with a header, the
+// last column is the only target and all others the only input. Classes that a table has by name are numbered in the order of their names.
+// Throws Error(kData, kShape, kIo, kLimit) like LoadData and Dataset::Fit, Error(kData) naming file and row for a class out of range,
+// Error(kConfig) for names that are not feeds and unknown transforms.
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
 
 // Columns, fitted transforms and names as one JSON object, from which DataFromJson restores them exactly.
@@ -80,9 +80,9 @@ void DataFromJson(const std::string& json, const std::string& where, ColumnMap& 
 // files are not compared, since their rows can be counted. Throws like DataFromJson.
 std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data);
 
-// The columns of files (FilesOf) for these feeds, with transforms that were fitted before. `notes` gets warnings. `targets` and
-// `on_demand`: as in DataOptions. `names`: those of the training data; empty: the data's own. Throws Error(kData) naming the row of a class
-// that is not among `classes`.
+// The columns of files (FilesOf) for these feeds, with the samples along the first axis, and with transforms that were fitted before.
+// `notes` gets warnings. `targets` and `on_demand`: as in DataOptions. `names`: those of the training data; empty: the data's own. Throws
+// Error(kData) naming the row of a class that is not among `classes`.
 Dataset LoadFeeds(const DataFile& data, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
                   const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {}, bool on_demand = false,

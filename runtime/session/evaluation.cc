@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/plan/sample_axes.h"
 #include "runtime/session/confusion.h"
 #include "runtime/session/shared_batches.h"
 #include "runtime/session/trainer.h"
@@ -145,9 +146,14 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   SharedBatches shared(data.rows(), options.batch, communicator);
   TrainerOptions compared = options;
   if (confusion != nullptr) compared.metrics.push_back(confusion->spec());
-  Batches batches(data, shared.order(), options.batch, {.reads = RowsReadBy(session, EntryKind::kEval, data, compared)});
+  Batches batches(data, shared.order(), options.batch,
+                  {.reads = RowsReadBy(session, EntryKind::kEval, data, compared), .axes = FeedAxes(session.plan())});
+  const std::map<std::string, int> sample_axes = FetchAxes(session.plan());
   std::vector<std::unique_ptr<Metric>> metrics;
-  for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
+  for (MetricSpec spec : options.metrics) {
+    if (const auto found = sample_axes.find(spec.output); found != sample_axes.end()) spec.sample_axis = found->second;
+    metrics.push_back(Metric::Make(spec));
+  }
   std::vector<WeightedMean> means(1 + session.plan().loss_terms.size());  // of the loss and its terms
   // Computes loss and terms of the batch, each with its weight, then the outputs and targets of each metric.
   const auto compute = [&](int64_t own) {

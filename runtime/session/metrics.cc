@@ -100,10 +100,13 @@ void CheckSameElements(const MetricSpec& spec, const TensorView& output, const T
 }
 
 Columns::Columns(const MetricSpec& spec, const TensorView& output) {
-  if (output.shape.rank() < 2) return;
-  const int64_t axis = AxisOf(spec, spec.class_axis.value_or(1), output);
+  const int rank = output.shape.rank();
+  if (rank < 2) return;
+  // Axis 1, but if the samples are there, the last other axis.
+  const int usual = spec.sample_axis != 1 ? 1 : rank > 2 ? rank - 1 : 0;
+  const int64_t axis = AxisOf(spec, spec.class_axis.value_or(usual), output);
   count_ = output.shape[static_cast<int>(axis)];
-  for (int64_t i = axis + 1; i < output.shape.rank(); ++i) inner_ *= output.shape[static_cast<int>(i)];
+  for (int64_t i = axis + 1; i < rank; ++i) inner_ *= output.shape[static_cast<int>(i)];
 }
 
 }  // namespace internal

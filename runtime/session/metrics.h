@@ -27,6 +27,7 @@ struct MetricSpec {
   std::optional<double> threshold;      // scores above it mean yes: 0 for logits, 0.5 for probabilities; none: 0
   bool probabilities = false;           // for classes: the output has probabilities, not scores that need a softmax
   bool target_probabilities = false;    // a floating-point target has a probability for each class, of which the largest is right
+  int sample_axis = 0;                  // of the output
   std::string label;                    // name of its values; empty: `name`
 
   const std::string& shown() const { return label.empty() ? name : label; }

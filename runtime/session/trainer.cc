@@ -12,6 +12,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/plan/sample_axes.h"
 #include "runtime/session/schedule.h"
 #include "runtime/session/shared_batches.h"
 #include "runtime/session/update_rule.h"
@@ -182,9 +183,11 @@ void Trainer::OpenBatches(int64_t index) {
   }
   const PhiloxKey draw = RowDraw(static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(order_epoch_));
   const EntryKind kind = session_.plan().accumulate > 1 ? EntryKind::kAccumulate : EntryKind::kStep;
-  batches_ = std::make_unique<Batches>(
-      train_, rows, options_.batch,
-      BatchesOptions{.draw = draw, .reads = RowsReadBy(session_, kind, train_, options_), .kept = session_.copies_inputs() ? 2 : 1});
+  batches_ = std::make_unique<Batches>(train_, rows, options_.batch,
+                                       BatchesOptions{.draw = draw,
+                                                      .reads = RowsReadBy(session_, kind, train_, options_),
+                                                      .kept = session_.copies_inputs() ? 2 : 1,
+                                                      .axes = FeedAxes(session_.plan())});
 }
 
 StepReport Trainer::Step() {

@@ -178,6 +178,38 @@ class Numbers : public RowSource {
   mutable std::set<int64_t> read_;
 };
 
+// A model may have the samples along its second axis (PyTorch's recurrent layers), also if another axis has the same extent.
+TEST(DatasetTest, RowsLieAlongTheAxisOfTheModel) {
+  const int64_t rows = 7, steps = 3, width = 2;
+  std::vector<float> values(static_cast<size_t>(rows * steps * width));
+  std::iota(values.begin(), values.end(), 0.0f);
+  Dataset data({{"x", Tensor::From(values, Shape{rows, steps, width})}, {"first", Counting(rows, 2)}, {"few", Counting(rows, 1)}});
+  data.set_source("made", std::make_shared<Numbers>(rows));
+  const std::vector<int64_t> order = ShuffledRows(rows, 1, 0);
+  Batches batches(data, order, 3, {.axes = {{"x", 1}, {"made", 1}, {"few", 2}}});
+  for (int64_t b = 0; b < batches.count(); ++b) {
+    const int64_t size = batches.size(b);
+    const auto feeds = batches.Get(b);
+    ASSERT_EQ(feeds.at("x").shape, (Shape{steps, size, width}));
+    ASSERT_EQ(feeds.at("made").shape, (Shape{2, size}));
+    EXPECT_EQ(feeds.at("first").shape, (Shape{size, 2}));
+    EXPECT_EQ(feeds.at("few").shape, (Shape{size, 1}));
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t row = order[static_cast<size_t>(3 * b + i)];
+      for (int64_t t = 0; t < steps; ++t) {
+        const size_t at = static_cast<size_t>((t * size + i) * width);
+        EXPECT_EQ(feeds.at("x").as<float>()[at + 1], static_cast<float>((row * steps + t) * width + 1));
+      }
+      EXPECT_EQ(feeds.at("made").as<float>()[static_cast<size_t>(size + i)], static_cast<float>(row));
+    }
+    const Tensor back = WithSamplesFirst(feeds.at("x"), 1);
+    ASSERT_EQ(back.shape(), (Shape{size, steps, width}));
+    Tensor gathered(DType::kFloat32, back.shape());
+    GatherRows(data.column("x"), std::span(order).subspan(static_cast<size_t>(3 * b), static_cast<size_t>(size)), 0, gathered.data());
+    EXPECT_TRUE(std::ranges::equal(back.as<float>(), gathered.as<float>()));
+  }
+}
+
 // A process of a job reads only what its own devices need.
 TEST(DatasetTest, ReadsOnlyAPartOfEachBatch) {
   const unsigned seed = std::random_device{}();

@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/batches.h"
+#include "runtime/plan/sample_axes.h"
 #include "runtime/session/session.h"
 #include "tools/report/schedule.h"
 #include "tools/run/environment.h"
@@ -46,7 +47,7 @@ void AddRandomData(Configuration& configuration) {
 // Repeats the whole batches of a data set.
 class Feeder {
  public:
-  Feeder(const Dataset& data, int64_t batch) {
+  Feeder(const Dataset& data, int64_t batch, std::map<std::string, int> axes) : axes_(std::move(axes)) {
     const int64_t whole = std::max(data.rows() / batch * batch, std::min(batch, data.rows()));
     order_.resize(static_cast<size_t>(whole));
     std::iota(order_.begin(), order_.end(), 0);
@@ -62,12 +63,13 @@ class Feeder {
 
  private:
   void Rewind() {
-    batches_ = std::make_unique<Batches>(*data_, order_, batch_);
+    batches_ = std::make_unique<Batches>(*data_, order_, batch_, BatchesOptions{.axes = axes_});
     next_ = 0;
   }
 
   const Dataset* data_ = nullptr;
   int64_t batch_ = 0, next_ = 0;
+  const std::map<std::string, int> axes_;
   std::vector<int64_t> order_;
   std::unique_ptr<Batches> batches_;
 };
@@ -124,7 +126,7 @@ class Run {
       : options_(options),
         set_up_(SetUpTraining(configuration)),
         session_(set_up_.plan, {.seed = configuration.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration)}),
-        feeder_(set_up_.data.train, set_up_.options.batch) {
+        feeder_(set_up_.data.train, set_up_.options.batch, FeedAxes(session_.plan())) {
     result_.model = set_up_.model_path;
     result_.data = configuration.Text("data.train");
     result_.batch = set_up_.options.batch;

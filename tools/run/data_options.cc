@@ -31,9 +31,14 @@ std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& g
   std::map<std::string, ClassRange> classes;
   for (const LossTerm& term : recipe.losses) {
     if (graph.outputs.empty()) continue;
-    const LossInfo loss{
-        .type = term.type, .classes = TargetIsClass(term), .class_axis = term.class_axis, .ignore_index = term.ignore_index};
-    if (const auto range = ClassesOf(loss, OutputOf(term, graph).shape)) classes[TargetOf(term)] = *range;
+    const Value& output = OutputOf(term, graph);
+    const LossInfo loss{.type = term.type,
+                        .output = output.name,
+                        .target = TargetOf(term),
+                        .classes = TargetIsClass(term),
+                        .class_axis = term.class_axis,
+                        .ignore_index = term.ignore_index};
+    if (const auto range = ClassesOf(loss, output.shape)) classes[loss.target] = *range;
   }
   return classes;
 }

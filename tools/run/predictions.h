@@ -11,7 +11,9 @@
 namespace gradloom {
 
 struct Predictions {
-  std::map<std::string, Tensor> outputs;
+  std::map<std::string, Tensor> outputs;  // with the samples along the first axis
+  // Of outputs in which the model has the samples along another axis: that axis.
+  std::map<std::string, int> sample_axes;
   // For outputs that are numbers of classes: the names of the classes.
   std::map<std::string, std::vector<std::string>> classes;
   // For outputs with a number for each class: the names of these numbers, such as label.cat.

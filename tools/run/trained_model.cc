@@ -19,8 +19,10 @@
 #include "runtime/data/batches.h"
 #include "runtime/data/image_rows.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/plan/sample_axes.h"
 #include "runtime/session/shared_batches.h"
 #include "tools/run/class_weights.h"
+#include "tools/run/data_extents.h"
 #include "tools/run/data_options.h"
 #include "tools/run/metric_options.h"
 #include "tools/run/model_options.h"
@@ -215,12 +217,19 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
   model_name_ = plan.model.name;
 }
 
-TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) const {
+TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, const std::string& data) const {
   Compiled made;
   made.model = std::make_unique<Model>(Model::FromBytes(model_bytes_, model_name_));
   made.options.import = ImportOptionsOf(configuration_);
   if (batch > 0) made.options.import.batch = batch;
   if (made.options.import.batch == 0) made.options.import.batch = kDefaultBatch;
+  const OriginKind origin = configuration_.origin("model.shape").kind;
+  if (origin != OriginKind::kFlag && origin != OriginKind::kSet) {
+    ImportOptions open = made.options.import;
+    open.shapes.clear();
+    for (const auto& [symbol, extent] : ExtentsOfData(*made.model, open, data, configuration_.Text("data.format"), columns_))
+      made.options.import.shapes[symbol] = extent;
+  }
   made.graph = Import(*made.model, made.options.import);
   std::vector<std::string> notes;
   made.options.recipe = RecipeOf(configuration_, *made.model, *made.graph.graph, 0, notes);
@@ -249,8 +258,9 @@ TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
   const Graph& graph = *compiled.graph.graph;
   const auto scores = std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) { return graph.value(id).name == output; });
   const std::vector<Feed>& feeds = compiled.feeds;
-  const bool fits = feeds.size() == 1 && feeds[0].dtype == DType::kInt64 && feeds[0].shape.rank() == 2 && scores != graph.outputs.end() &&
-                    graph.value(*scores).shape.rank() == 3 && graph.value(*scores).shape[1] == feeds[0].shape[1];
+  const bool fits = feeds.size() == 1 && feeds[0].dtype == DType::kInt64 && feeds[0].shape.rank() == 2 && feeds[0].batch_axis <= 0 &&
+                    scores != graph.outputs.end() && graph.value(*scores).shape.rank() == 3 &&
+                    graph.value(*scores).shape[1] == feeds[0].shape[1];
   if (!fits) {
     throw Error(ErrorCode::kConfig, "not a language model: it does not map rows of tokens to scores of the next tokens",
                 Escaped(model_name_), "for other models, omit --generate and pass inputs with --data");
@@ -276,7 +286,7 @@ Communicator* SharesBatches(const TrainingJob& job) { return job.shares_batches(
 
 TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool confusion, std::vector<std::string>& notes,
                                                 const TrainingJob& job) const {
-  Compiled compiled = CompileFor(EntryKind::kEval);
+  Compiled compiled = CompileFor(EntryKind::kEval, 0, data);
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
   Evaluation made;
@@ -320,6 +330,19 @@ std::vector<std::string> TrainedModel::NamesOfClasses(const std::string& target,
   return names;
 }
 
+namespace {
+
+// The loss with its class axis as it is in predictions.
+LossInfo OfRows(LossInfo loss, const Predictions& predictions) {
+  const auto moved = predictions.sample_axes.find(loss.output);
+  if (moved == predictions.sample_axes.end()) return loss;
+  const auto axis = NormalAxis(loss.class_axis, predictions.outputs.at(loss.output).shape().rank());
+  if (axis) loss.class_axis = *axis < moved->second ? *axis + 1 : *axis;
+  return loss;
+}
+
+}  // namespace
+
 void TrainedModel::ClassifyOutputs(const PredictionForm& form, Predictions& predictions) const {
   bool any = false;
   for (const LossInfo& loss : losses_) {
@@ -327,12 +350,13 @@ void TrainedModel::ClassifyOutputs(const PredictionForm& form, Predictions& pred
     // The first loss of a target classifies it.
     if (output == predictions.outputs.end() || predictions.outputs.contains(loss.target) || predictions.classes.contains(loss.target))
       continue;
-    std::optional<PredictedClasses> predicted = PredictClasses(loss, output->second.view());
+    const LossInfo of_rows = OfRows(loss, predictions);
+    std::optional<PredictedClasses> predicted = PredictClasses(of_rows, output->second.view());
     if (!predicted) continue;
     any = true;
     if (form.probabilities) {
       const std::string name = loss.target + ".probabilities";
-      const Tensor& each = predictions.outputs.emplace(name, *ClassProbabilities(loss, output->second.view())).first->second;
+      const Tensor& each = predictions.outputs.emplace(name, *ClassProbabilities(of_rows, output->second.view())).first->second;
       std::vector<std::string> names = NamesOfClasses(loss.target, each.shape()[each.shape().rank() - 1]);
       names.resize(static_cast<size_t>(each.shape()[each.shape().rank() - 1]));  // the data may have named more classes
       for (std::string& column : names) column = loss.target + "." + column;
@@ -418,12 +442,13 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   }
   Predictions predictions;
   if (!form.keep.empty() && job.leads()) predictions.kept = KeptColumns(data, configuration_.Text("data.format"), form.keep);
-  Compiled compiled = CompileFor(EntryKind::kPredict);
+  Compiled compiled = CompileFor(EntryKind::kPredict, 0, data);
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
   CheckSame(job, rows, compiled.batch);
   SharedBatches shared(rows.rows(), compiled.batch, SharesBatches(job));
-  Batches batches(rows, shared.order(), compiled.batch);
+  Batches batches(rows, shared.order(), compiled.batch, {.axes = FeedAxes(session.plan())});
+  const std::map<std::string, int> axes = FetchAxes(session.plan());
   std::vector<std::string> names;  // of a batch over all processes
   const auto compute = [&](int64_t own) {
     const std::map<std::string, Tensor> fetched = session.Predict(batches.Get(own));
@@ -431,7 +456,9 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     names.clear();
     for (const auto& [name, tensor] : fetched) {
       names.push_back(name);
-      computed.push_back(tensor);
+      const auto axis = axes.find(name);
+      const bool moves = axis != axes.end() && axis->second < tensor.shape().rank();
+      computed.push_back(moves ? WithSamplesFirst(tensor.view(), axis->second) : tensor);
     }
     return computed;
   };
@@ -451,6 +478,7 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     }
   });
   predictions.files = FilesOfRows(rows);
+  predictions.sample_axes = axes;
   for (const auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(list));
   if (!job.leads()) return predictions;
   if (form.target_units) UndoTransforms(transformed, predictions);
