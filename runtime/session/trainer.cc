@@ -22,6 +22,21 @@ namespace {
 
 constexpr int64_t kMaxSkippedInARow = 100;
 
+// What to do about a loss that is not finite. Data that is not finite comes first: nothing else helps then.
+std::string HelpForDiverged(const Dataset& train) {
+  for (const auto& [name, column] : train.columns()) {
+    if (!IsFloating(column.dtype())) continue;
+    const TensorView values = column.view();
+    int64_t count = 0;
+    for (int64_t i = 0; i < values.elements(); ++i) count += !std::isfinite(ElementAsDouble(values, i));
+    if (count == 0) continue;
+    return "the training data of '" + Escaped(name) + "' has " + std::to_string(count) +
+           (count == 1 ? " value that is" : " values that are") +
+           " NaN or infinite: remove the rows, or replace NaN with the transform 'fill mean'";
+  }
+  return "use a smaller --lr or --clip-norm 1, or look for NaN in the data";
+}
+
 }  // namespace
 
 double Trainer::Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -234,15 +249,13 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   }
   const std::string origin = session_.NonFiniteOrigin(state);
   const std::string after = state.empty() ? "" : "not finite after it: '" + Escaped(state) + "'";
-  const Error diverged(ErrorCode::kDiverged,
-                       "the loss is " + (std::isnan(loss) ? "nan" : std::to_string(loss)) + " at step " +
-                           std::to_string(report.result.step) + ", batch " + std::to_string(report.result.batch),
-                       origin + (origin.empty() || after.empty() ? "" : "; ") + after,
-                       "use a smaller --lr or --clip-norm 1, or look for NaN in the data");
-  if (!options_.skip_non_finite) throw diverged;
+  std::string message = "the loss is " + (std::isnan(loss) ? "nan" : std::to_string(loss)) + " at step " +
+                        std::to_string(report.result.step) + ", batch " + std::to_string(report.result.batch);
+  const std::string where = origin + (origin.empty() || after.empty() ? "" : "; ") + after;
+  if (!options_.skip_non_finite) throw Error(ErrorCode::kDiverged, message, where, HelpForDiverged(train_));
   if (++skipped_in_a_row_ == kMaxSkippedInARow) {
-    throw Error(diverged.code(), diverged.message() + ", the last of " + std::to_string(skipped_in_a_row_) + " batches in a row",
-                diverged.where(), diverged.help());
+    message += ", the last of " + std::to_string(skipped_in_a_row_) + " batches in a row";
+    throw Error(ErrorCode::kDiverged, message, where, HelpForDiverged(train_));
   }
   session_.UndoStep();
   report.result = session_.SkipBatch(/*none_left=*/skipped_in_a_row_ > session_.accumulated());
@@ -284,8 +297,10 @@ bool Trainer::EvaluateAndCompare(int64_t epoch) {
     best_ = value;
     best_step_ = judged().step();
   }
-  stagnant_evaluations_ = report.best ? 0 : stagnant_evaluations_ + 1;
-  if (plateau_) {
+  // A loss or an error is NaN if the model diverges, which is no progress.
+  report.undefined = std::isnan(value) && LargerIsBetter(options_.watch.name);
+  if (!report.undefined) stagnant_evaluations_ = report.best ? 0 : stagnant_evaluations_ + 1;
+  if (plateau_ && !report.undefined) {
     const double before = plateau_->lr();
     session_.set_learning_rate(plateau_->Step(value));
     if (options_.shared != nullptr) options_.shared->set_learning_rate(plateau_->lr());

@@ -108,7 +108,10 @@ struct EvaluationReport {
   std::map<std::string, double> values;  // "loss", the terms of a loss that has several ("loss/box"), and the metrics
   double seconds = 0;
   bool best = false;  // better than all before
-  double lr = 0;      // the new learning rate, if it was reduced; 0: it was not
+  // Whether the watched metric is NaN because the data does not define it (auroc over a single class). The evaluation is then neither
+  // better nor worse.
+  bool undefined = false;
+  double lr = 0;  // the new learning rate, if it was reduced; 0: it was not
 };
 
 struct EpochReport {

@@ -335,5 +335,21 @@ class ClassesTest(unittest.TestCase):
         self.assertEqual((counts[int(is_), int(taken)], int(rows)), (counts.max(), counts.max()))
 
 
+    def test_undefined_metrics_do_not_count(self):
+        """Of a single class the area under the ROC curve is NaN, which is no reason to stop."""
+        rng = np.random.default_rng(SEED)
+        linear_model("flat.onnx", 4, 3, rng)
+        x = rng.standard_normal((30, 4)).astype("float32")
+        np.savez("three.npz", x=x, label=np.arange(30) % 3)
+        np.savez("one.npz", x=x[:6], label=np.zeros(6, "int64"))
+        said = self.run_command("train", "flat.onnx", "--data", "three.npz", "--eval-data", "one.npz", "--loss", "cross_entropy(scores, label)",
+                                "--metric", "auroc", "--best", "eval/auroc:max", "--early-stop", "1", "--epochs", "4", "--progress", "none", "--name",
+                                "undefined").stderr
+        self.assertEqual(said.count("eval/auroc is undefined on the evaluation data"), 1)
+        self.assertNotIn("stopped early", said)
+        with open("runs/undefined/results.csv") as file:
+            self.assertEqual(len(list(csv.DictReader(file))), 4)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -106,7 +106,8 @@ RunScreen::RunScreen(Log& log, const Configuration& configuration, const Trainin
       progress_(ModeOf(configuration.Text("log.progress")), configuration.Integer("log.every"), log),
       total_epochs_(EpochsOf(set_up)),
       rule_(UpdateRuleOf(*set_up.plan, BatchesPerEpoch(set_up))),
-      terms_(set_up.plan->loss_terms) {
+      terms_(set_up.plan->loss_terms),
+      watched_(set_up.options.watch.name) {
   if (set_up.data.eval.rows() == 0 || set_up.options.evaluate.unit == Interval::Unit::kNever) return;
   columns_ = terms_;
   columns_.insert(columns_.begin(), "loss");
@@ -138,6 +139,13 @@ void RunScreen::OnStep(const StepReport& step) {
 
 void RunScreen::OnEvaluation(const EvaluationReport& evaluation) {
   if (evaluation.best) best_step_ = evaluation.step;
+  if (evaluation.undefined && !warned_undefined_) {
+    warned_undefined_ = true;
+    progress_.Clear();
+    log_.Line("warning eval/" + Escaped(watched_) + " is undefined on the evaluation data at step " + std::to_string(evaluation.step) +
+              (watched_.starts_with("auroc") ? ", which would need samples of a class and of others" : "") +
+              ": such evaluations do not count for the best model, for --early-stop and for --plateau-patience");
+  }
   if (evaluation.lr > 0) {
     progress_.Clear();
     log_.Line("lr      " + Short(evaluation.lr) + " from step " + std::to_string(evaluation.step) + ": no progress");

@@ -51,6 +51,8 @@ class RunScreen : public TrainerObserver {
   std::vector<std::string> columns_;      // of the evaluations, in the order of the table
   int64_t best_step_ = -1;
   int64_t skipped_ = 0;
+  const std::string watched_;      // what selects the best model
+  bool warned_undefined_ = false;  // that it was undefined
   // A bounded number of epochs for runs of any length: those whose number `stride_` divides.
   std::vector<Kept> kept_;
   int64_t count_ = 0, stride_ = 1;
