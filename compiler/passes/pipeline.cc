@@ -16,6 +16,8 @@
 #include "compiler/passes/copy_states.h"
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/emit_program.h"
+#include "compiler/passes/entry_loss.h"
+#include "compiler/passes/entry_updates.h"
 #include "compiler/passes/events.h"
 #include "compiler/passes/expand_derivatives.h"
 #include "compiler/passes/expose_sums.h"
@@ -59,19 +61,6 @@
 
 namespace gradloom {
 namespace {
-
-bool Trains(EntryKind kind) { return kind == EntryKind::kStep || kind == EntryKind::kAccumulate || kind == EntryKind::kLastBatch; }
-
-// Binds the states of the file's own algorithm to their next values.
-void BindFileUpdates(PassContext& c) {
-  std::map<ValueId, ValueId> next_of;
-  for (const auto& [state, next] : c.file_updates) next_of.emplace(state, next);
-  // A statistic that the algorithm updates is not also updated by its node.
-  for (const Value& value : c.graph.values()) {
-    if (next_of.contains(value.next_of)) c.graph.value(value.id).next_of = kNoValue;
-  }
-  for (const auto& [state, next] : next_of) c.graph.value(next).next_of = state;
-}
 
 void RunTrainingView(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
@@ -142,55 +131,6 @@ void RunFuseMoves(PassContext& c) {
   FuseMoves(builder);
 }
 
-// Uses the loss of the file's own algorithm.
-void UseFileLoss(PassContext& c) {
-  c.loss = c.file_loss;
-  if (c.graph.value(c.loss).shape.elements() != 1) {
-    throw Error(ErrorCode::kShape, "the file's algorithm differentiates '" + Escaped(c.graph.value(c.loss).name) + "' " +
-                                       c.graph.type(c.loss).ToString() + ", which is not a scalar and cannot be the loss");
-  }
-  if (Trains(c.kind)) BindFileUpdates(c);
-}
-
-// `terms`: of a loss that has several and that is not computed as the file says.
-void NameTerms(PassContext& c, const std::vector<ValueId>& terms) {
-  if (terms.empty()) return;
-  std::vector<std::string> outputs;
-  for (ValueId id : c.graph.outputs) {
-    const auto named = c.fetch_names.find(id);
-    outputs.push_back(named != c.fetch_names.end() ? named->second : c.graph.value(id).name);
-  }
-  c.plan.loss_terms = LossTermFetches(c.recipe.losses, std::move(outputs));
-  for (size_t i = 0; i < terms.size(); ++i) c.fetch_names.emplace(terms[i], c.plan.loss_terms[i]);
-}
-
-void RunAddLoss(PassContext& c) {
-  if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
-  c.first_loss_node = c.graph.next_node_id();
-  std::vector<ValueId> terms;
-  if (c.recipe.UsesFileAlgorithm()) {
-    UseFileLoss(c);
-  } else {
-    GraphBuilder builder(c.graph, c.rules);
-    LossOperands operands(builder, c.fetch_names, c.extents);
-    AddedLoss added = AddLoss(builder, c.recipe.losses, c.batch, operands);
-    c.loss = added.sum;
-    terms = std::move(added.terms);
-    c.feed_names = operands.feed_names();
-  }
-  NameTerms(c, terms);
-  std::map<ValueId, std::string> names = c.fetch_names;
-  names.insert(c.feed_names.begin(), c.feed_names.end());
-  c.plan.losses = LossInfosOf(c.graph, c.recipe.losses, c.loss, names);
-  for (Node& node : c.graph.nodes) {
-    if (c.recipe.gather_to >= 0 && c.recipe.tail.empty() && node.id >= c.first_loss_node) node.device = kTail;
-  }
-  if (Trains(c.kind) && !c.recipe.fetch_outputs) c.graph.outputs.clear();
-  c.graph.outputs.insert(c.graph.outputs.begin(), terms.begin(), terms.end());
-  c.graph.outputs.insert(c.graph.outputs.begin(), c.loss);
-  c.fetch_names.emplace(c.loss, "loss");
-}
-
 void RunLowerPrecision(PassContext& c) {
   const Precision precision = c.recipe.precision;
   if (c.kind == EntryKind::kUpdate || (precision != Precision::kBfloat16 && precision != Precision::kFloat16)) return;
@@ -222,38 +162,9 @@ void RunAllowTf32(PassContext& c) {
   if (c.recipe.precision == Precision::kTf32) AllowTf32(c.graph);
 }
 
-int CopiesOfModel(const PassContext& c) { return c.recipe.devices / (c.stages == nullptr ? 1 : c.stages->count); }
-
 // Copies of a model that each compute the whole batch must compute the same bits.
 void RunRelaxOrder(PassContext& c) {
   if (!c.recipe.fixed_order && c.recipe.device == DeviceKind::kCuda && (c.divided || CopiesOfModel(c) == 1)) RelaxOrder(c.graph);
-}
-
-bool KeepsOwnParts(const PassContext& c) { return KeepsParts(c.recipe, CopiesOfModel(c)); }
-
-// The factor of a batch's gradient in the accumulated one. A batch that is not divided is processed by every replica.
-double FactorOfBatch(const PassContext& c) {
-  const int64_t alike = KeepsOwnParts(c) && !c.divided ? CopiesOfModel(c) : 1;
-  return static_cast<double>(DividesByWeight(c.recipe) ? WeightOfBatch(c.recipe, c.samples) : 1) / static_cast<double>(alike);
-}
-
-void RunAddOptimizer(PassContext& c) {
-  if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.UsesFileAlgorithm()) return;
-  GraphBuilder builder(c.graph, c.rules);
-  builder.set_phase(Phase::kUpdate);
-  const bool counts = c.recipe.accumulate > 1 && c.kind != EntryKind::kStep;
-  const int64_t weight = WeightOfBatch(c.recipe, c.samples);
-  if (c.kind == EntryKind::kAccumulate) {
-    if (counts) AddWeight(builder, weight);
-    return AddAccumulation(builder, c.gradients, FactorOfBatch(c), KeepsOwnParts(c));
-  }
-  if (c.kind == EntryKind::kLastBatch) c.gradients = CompleteAccumulation(builder, c.gradients, FactorOfBatch(c), KeepsOwnParts(c));
-  if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters, c.plan, KeepsOwnParts(c));
-  const ValueId total = counts ? TakeWeight(builder, c.recipe, c.kind == EntryKind::kLastBatch ? weight : 0) : kNoValue;
-  const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale, c.vectors, total);
-  if (norm == kNoValue) return;
-  c.graph.outputs.push_back(norm);
-  c.fetch_names.emplace(norm, "grad_norm");
 }
 
 void RunExposeLossSums(PassContext& c) {
@@ -448,7 +359,7 @@ constexpr Pass kPasses[] = {
     {"fuse_linear", RunFuseLinear, true, true, PassStage::kBatch},
     {"fuse_group_norm", RunFuseGroupNorm, true, true, PassStage::kBatch},
     {"fuse_moves", RunFuseMoves, true, true, PassStage::kBatch},
-    {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
+    {"add_loss", AddEntryLoss, false, true, PassStage::kBatch},
     // Before differentiation, so that it sees the sums.
     {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},
     // Removes shape arithmetic and folds constants, so that differentiation only sees computations.
@@ -461,7 +372,7 @@ constexpr Pass kPasses[] = {
     // lower.
     {"lower_precision", RunLowerPrecision, false, true, PassStage::kBatch},
     {"differentiate", RunDifferentiate, false, true, PassStage::kBatch},
-    {"add_optimizer", RunAddOptimizer, false, true, PassStage::kBatch},
+    {"add_optimizer", AddEntryUpdates, false, true, PassStage::kBatch},
     // Gradients of operators repeat common work and multiply by ones, so simplify again.
     {"simplify", RunSimplify, true, true, PassStage::kBatch},
     // After differentiation, to include gradients.

@@ -1,10 +1,11 @@
-// The housing model for the tests of the C++ interface.
+// Models for the tests of the C++ interface.
 #pragma once
 
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -47,3 +48,34 @@ inline const gradloom::Plan& WithGradients() {
 }
 
 inline std::string TemporaryFile(const std::string& name) { return testing::TempDir() + "/" + name; }
+
+// A model from the main graph in text form, opset 17.
+inline gradloom::Model ModelOfText(const std::string& name, const std::string& graph) {
+  const std::string path = TemporaryFile(name + ".onnxtxt");
+  std::ofstream(path) << "<ir_version: 8, opset_import: [\"\" : 17]>\n" << graph;
+  return gradloom::Model(path);
+}
+
+// With a learning rate of 0 and batches of 4.
+inline gradloom::Plan CompiledWith(const gradloom::Model& model, const std::string& loss) {
+  return gradloom::Compile(model, {.loss = gradloom::Loss(loss), .optimizer = gradloom::Sgd{.lr = 0}, .batch = 4});
+}
+
+// Three positions of three scores, so that the shapes do not tell along which axis the classes are.
+struct Sequence {
+  gradloom::Model model = ModelOfText(
+      "sequence", "g (float[N, 3, 3] x) => (float[N, 3, 3] s) <float[3, 3] w = {1, 0, 0, 0, 1, 0, 0, 0, 1}> { s = MatMul (x, w) }");
+  std::vector<float> x = std::vector<float>(4 * 9);
+  std::vector<int64_t> y = std::vector<int64_t>(4 * 3);
+
+  // The largest score of each position is that of its class.
+  Sequence() {
+    for (size_t i = 0; i < y.size(); ++i) {
+      y[i] = static_cast<int64_t>(i * i % 3);
+      x[i * 3 + static_cast<size_t>(y[i])] = 1;
+    }
+  }
+  gradloom::Dataset data() const {
+    return gradloom::Dataset(gradloom::Feeds{{"x", TensorView(x.data(), {4, 3, 3})}, {"y", TensorView(y.data(), {4, 3})}});
+  }
+};
