@@ -49,7 +49,7 @@ void NameTerms(PassContext& c, const std::vector<ValueId>& terms) {
 
 }  // namespace
 
-void AddEntryLoss(PassContext& c) {
+void RunAddLoss(PassContext& c) {
   if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
   c.first_loss_node = c.graph.next_node_id();
   std::vector<ValueId> terms;

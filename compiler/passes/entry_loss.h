@@ -8,7 +8,7 @@ namespace gradloom {
 // Appends the losses of the recipe, or takes that of the file's own algorithm, and sets context.loss. Loss and terms become the first
 // outputs; entries that train have no others, unless they return the model's. Entries without a loss stay as they are. Throws what AddLoss
 // throws, and Error(kShape) if the file's loss is not a scalar.
-void AddEntryLoss(PassContext& context);
+void RunAddLoss(PassContext& context);
 
 // Whether entries of the kind compute gradients.
 bool Trains(EntryKind kind);

@@ -18,7 +18,7 @@ double FactorOfBatch(const PassContext& c) {
 
 int CopiesOfModel(const PassContext& c) { return c.recipe.devices / (c.stages == nullptr ? 1 : c.stages->count); }
 
-void AddEntryUpdates(PassContext& c) {
+void RunAddOptimizer(PassContext& c) {
   if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.UsesFileAlgorithm()) return;
   GraphBuilder builder(c.graph, c.rules);
   builder.set_phase(Phase::kUpdate);

@@ -10,6 +10,6 @@ int CopiesOfModel(const PassContext& context);
 
 // Appends the updates of the entry, or adds its gradients to the accumulated ones; an entry that evaluates or predicts gets nothing. The
 // norm of the gradients, if it is computed, becomes an output.
-void AddEntryUpdates(PassContext& context);
+void RunAddOptimizer(PassContext& context);
 
 }  // namespace gradloom

@@ -359,7 +359,7 @@ constexpr Pass kPasses[] = {
     {"fuse_linear", RunFuseLinear, true, true, PassStage::kBatch},
     {"fuse_group_norm", RunFuseGroupNorm, true, true, PassStage::kBatch},
     {"fuse_moves", RunFuseMoves, true, true, PassStage::kBatch},
-    {"add_loss", AddEntryLoss, false, true, PassStage::kBatch},
+    {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
     // Before differentiation, so that it sees the sums.
     {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},
     // Removes shape arithmetic and folds constants, so that differentiation only sees computations.
@@ -372,7 +372,7 @@ constexpr Pass kPasses[] = {
     // lower.
     {"lower_precision", RunLowerPrecision, false, true, PassStage::kBatch},
     {"differentiate", RunDifferentiate, false, true, PassStage::kBatch},
-    {"add_optimizer", AddEntryUpdates, false, true, PassStage::kBatch},
+    {"add_optimizer", RunAddOptimizer, false, true, PassStage::kBatch},
     // Gradients of operators repeat common work and multiply by ones, so simplify again.
     {"simplify", RunSimplify, true, true, PassStage::kBatch},
     // After differentiation, to include gradients.
