@@ -342,9 +342,9 @@ class ClassesTest(unittest.TestCase):
         x = rng.standard_normal((30, 4)).astype("float32")
         np.savez("three.npz", x=x, label=np.arange(30) % 3)
         np.savez("one.npz", x=x[:6], label=np.zeros(6, "int64"))
-        said = self.run_command("train", "flat.onnx", "--data", "three.npz", "--eval-data", "one.npz", "--loss", "cross_entropy(scores, label)",
-                                "--metric", "auroc", "--best", "eval/auroc:max", "--early-stop", "1", "--epochs", "4", "--progress", "none", "--name",
-                                "undefined").stderr
+        said = self.run_command(["train", "flat.onnx", "--data", "three.npz", "--eval-data", "one.npz", "--loss", "cross_entropy(scores, label)",
+                                 "--metric", "auroc", "--best", "eval/auroc:max", "--early-stop", "1", "--epochs", "4", "--progress", "none",
+                                 "--name", "undefined"]).stderr
         self.assertEqual(said.count("eval/auroc is undefined on the evaluation data"), 1)
         self.assertNotIn("stopped early", said)
         with open("runs/undefined/results.csv") as file:

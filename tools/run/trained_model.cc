@@ -21,8 +21,11 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/shared_batches.h"
+<<<<<<< ours
 #include "tools/run/class_weights.h"
 #include "tools/run/data_extents.h"
+=======
+>>>>>>> theirs
 #include "tools/run/data_options.h"
 #include "tools/run/metric_options.h"
 #include "tools/run/model_options.h"
@@ -217,19 +220,12 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
   model_name_ = plan.model.name;
 }
 
-TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, const std::string& data) const {
+TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) const {
   Compiled made;
   made.model = std::make_unique<Model>(Model::FromBytes(model_bytes_, model_name_));
   made.options.import = ImportOptionsOf(configuration_);
   if (batch > 0) made.options.import.batch = batch;
   if (made.options.import.batch == 0) made.options.import.batch = kDefaultBatch;
-  const OriginKind origin = configuration_.origin("model.shape").kind;
-  if (origin != OriginKind::kFlag && origin != OriginKind::kSet) {
-    ImportOptions open = made.options.import;
-    open.shapes.clear();
-    for (const auto& [symbol, extent] : ExtentsOfData(*made.model, open, data, configuration_.Text("data.format"), columns_))
-      made.options.import.shapes[symbol] = extent;
-  }
   made.graph = Import(*made.model, made.options.import);
   std::vector<std::string> notes;
   made.options.recipe = RecipeOf(configuration_, *made.model, *made.graph.graph, 0, notes);
@@ -286,7 +282,7 @@ Communicator* SharesBatches(const TrainingJob& job) { return job.shares_batches(
 
 TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool confusion, std::vector<std::string>& notes,
                                                 const TrainingJob& job) const {
-  Compiled compiled = CompileFor(EntryKind::kEval, 0, data);
+  Compiled compiled = CompileFor(EntryKind::kEval);
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
   Evaluation made;
@@ -440,9 +436,13 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     throw Error(ErrorCode::kConfig, "no loss compares an output with a target that has a transform", "--target-units",
                 "omit it: the outputs are in the units of the training data");
   }
+<<<<<<< ours
   Predictions predictions;
   if (!form.keep.empty() && job.leads()) predictions.kept = KeptColumns(data, configuration_.Text("data.format"), form.keep);
   Compiled compiled = CompileFor(EntryKind::kPredict, 0, data);
+=======
+  Compiled compiled = CompileFor(EntryKind::kPredict);
+>>>>>>> theirs
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
   CheckSame(job, rows, compiled.batch);
