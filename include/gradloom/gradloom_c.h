@@ -277,7 +277,7 @@ typedef struct GradloomFitOptions {
   int64_t updates;            /* above 0: total number of updates, whatever the number of epochs */
   int64_t batch;              /* 0: 32 */
   const char* evaluate_every; /* "1ep", "500"; null: "1ep" */
-  const char* const* metrics; /* "accuracy(logits, label)", with output and target */
+  const char* const* metrics; /* "accuracy(logits, label)", with output and target; they, watch and patience need evaluation data */
   size_t num_metrics;
   const char* watch; /* the value that selects the best model: "eval/loss:min"; null: the loss */
   int64_t patience;  /* above 0: stop after this many evaluations in a row without improvement */

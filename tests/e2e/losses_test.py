@@ -38,6 +38,24 @@ class LossesTest(unittest.TestCase):
         self.assertEqual(losses[0], losses[1])
         self.assertAlmostEqual(losses[0], losses[2], delta=1e-5)
 
+    def test_export_of_one_output(self):
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 1] a, float[N, 1] b)
+            <float[4, 1] v = {1, 2, 3, 4}, float[4, 1] w = {4, 3, 2, 1}> { a = MatMul (x, v)  b = MatMul (x, w) }"""
+        onnx.save(onnx.parser.parse_model(text), "two.onnx")
+        self.run_command(["train", "two.onnx", "--data", "train.csv", "--map", "x=a..d", "--map", "t=label", "--loss", "mse(a, t)", "--loss", "mse(b, t)",
+                          "--epochs", "1", "--name", "two"])
+        whole = {value.name: value for value in onnx.load("runs/two/export/model.onnx").graph.initializer}
+        self.run_command(["export", "runs/two", "--outputs", "b", "-o", "one.onnx"])
+        model = onnx.load("one.onnx")
+        onnx.checker.check_model(model, full_check=True)
+        self.assertEqual([output.name for output in model.graph.output], ["b"])
+        self.assertEqual(list(model.graph.initializer), [whole["w"]])
+        self.run_command(["export", "runs/two", "--outputs", "b", "--outputs", "a", "-o", "both.onnx"])
+        self.assertEqual([output.name for output in onnx.load("both.onnx").graph.output], ["a", "b"])
+        self.assertIn("'c'", self.run_command(["export", "runs/two", "--outputs", "c", "-o", "none.onnx"], 4).stderr)
+        self.run_command(["export", "runs/two", "--outputs", "b", "-o", "b.safetensors"], 4)
+        self.run_command(["export", "runs/two", "--outputs", "b", "--training", "-o", "b.onnx"], 4)
+
     def test_one_metric_on_several_outputs(self):
         text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 1] a, float[N, 1] b)
             <float[4, 1] v = {1, 2, 3, 4}, float[4, 1] w = {4, 3, 2, 1}> { a = MatMul (x, v)  b = MatMul (x, w) }"""

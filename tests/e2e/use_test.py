@@ -120,10 +120,10 @@ class UseTest(unittest.TestCase):
             json.loads(line)
 
     def test_resume_after_an_early_stop(self):
-        words = [*TRAIN_LONG, "--lr", "0", "--early-stop", "1", "--name", "stopped"]
+        words = [*TRAIN_LONG, "--lr", "0", "--early-stop", "1", "--name", "stopped_early"]
         said = self.run_command(words).stderr
-        self.assertIn("gradloom resume runs/stopped --early-stop 0", said)
-        self.assertNotIn("stopped early", self.run_command(["resume", "runs/stopped", "--early-stop", "0"]).stderr)
+        self.assertIn("gradloom resume runs/stopped_early --early-stop 0", said)
+        self.assertNotIn("stopped early", self.run_command(["resume", "runs/stopped_early", "--early-stop", "0"]).stderr)
 
     # The uses of a run.
 

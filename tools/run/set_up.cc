@@ -6,12 +6,8 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-<<<<<<< ours
 #include "runtime/session/update_rule.h"
 #include "tools/run/class_weights.h"
-#include "tools/run/data_extents.h"
-=======
->>>>>>> theirs
 #include "tools/run/data_options.h"
 #include "tools/run/device_forecast.h"
 #include "tools/run/job.h"

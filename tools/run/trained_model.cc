@@ -21,11 +21,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/shared_batches.h"
-<<<<<<< ours
 #include "tools/run/class_weights.h"
-#include "tools/run/data_extents.h"
-=======
->>>>>>> theirs
 #include "tools/run/data_options.h"
 #include "tools/run/metric_options.h"
 #include "tools/run/model_options.h"
@@ -436,13 +432,9 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     throw Error(ErrorCode::kConfig, "no loss compares an output with a target that has a transform", "--target-units",
                 "omit it: the outputs are in the units of the training data");
   }
-<<<<<<< ours
   Predictions predictions;
   if (!form.keep.empty() && job.leads()) predictions.kept = KeptColumns(data, configuration_.Text("data.format"), form.keep);
-  Compiled compiled = CompileFor(EntryKind::kPredict, 0, data);
-=======
   Compiled compiled = CompileFor(EntryKind::kPredict);
->>>>>>> theirs
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
   CheckSame(job, rows, compiled.batch);
