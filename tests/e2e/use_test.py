@@ -116,12 +116,10 @@ class UseTest(unittest.TestCase):
         words = [*TRAIN, "--name", "lines", "--resume", "auto"]
         self.run_command([*words, "--log-format", "json"])
         words[words.index("--epochs") + 1] = "2"
-        for line in self.run_command(words).stderr.splitlines():
-            json.loads(line)
+        list(map(json.loads, self.run_command(words).stderr.splitlines()))
 
     def test_resume_after_an_early_stop(self):
-        words = [*TRAIN_LONG, "--lr", "0", "--early-stop", "1", "--name", "stopped_early"]
-        said = self.run_command(words).stderr
+        said = self.run_command([*TRAIN_LONG, "--lr", "0", "--early-stop", "1", "--name", "stopped_early"]).stderr
         self.assertIn("gradloom resume runs/stopped_early --early-stop 0", said)
         self.assertNotIn("stopped early", self.run_command(["resume", "runs/stopped_early", "--early-stop", "0"]).stderr)
 
