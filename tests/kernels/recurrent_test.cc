@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -65,7 +66,7 @@ TEST(Recurrent, Gradient) {
   }
 }
 
-std::vector<char> BytesOf(const KernelCall& call, const std::string& name, const std::vector<Tensor>& inputs) {
+std::vector<Tensor> OutputsOf(const KernelCall& call, const std::string& name, const std::vector<Tensor>& inputs) {
   const KernelRow& row = *FindKernel(name);
   std::vector<const void*> in;
   std::vector<Tensor> outputs;
@@ -77,12 +78,20 @@ std::vector<char> BytesOf(const KernelCall& call, const std::string& name, const
   }
   Tensor scratch(DType::kUint8, {row.scratch_bytes(call) + 1});
   MakeCpuKernel(row, call)->Run(in.data(), out.data(), scratch.data(), nullptr);
-  std::vector<char> bytes;
-  for (const Tensor& output : outputs) {
-    const char* data = static_cast<const char*>(output.data());
-    bytes.insert(bytes.end(), data, data + output.bytes());
+  return outputs;
+}
+
+// Several numbers of threads give the bits of one thread.
+void ExpectSameBitsOnThreads(KernelCall call, const std::string& name, const std::vector<Tensor>& inputs) {
+  const std::vector<Tensor> one = OutputsOf(call, name, inputs);
+  for (const int threads : {2, 3, 4, 8}) {
+    call.threads = threads;
+    const std::vector<Tensor> several = OutputsOf(call, name, inputs);
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(std::memcmp(one[i].data(), several[i].data(), static_cast<size_t>(one[i].bytes())), 0)
+          << name << ", output " << i << ", " << threads << " threads";
+    }
   }
-  return bytes;
 }
 
 // The states have the same bits however threads share the steps.
@@ -92,11 +101,7 @@ TEST(Recurrent, StatesDoNotDependOnThreads) {
     Drawn drawn = Draw({5, 6, 8, 384, "bidirectional"}, kind, random);
     // The projection is 0, so the inputs have no effect.
     std::fill(drawn.inputs[1].as<float>().begin(), drawn.inputs[1].as<float>().end(), 0.0f);
-    const std::vector<char> one = BytesOf(drawn.call, "cpu." + kind.op, drawn.inputs);
-    for (int threads : {2, 3, 4, 8}) {
-      drawn.call.threads = threads;
-      EXPECT_EQ(BytesOf(drawn.call, "cpu." + kind.op, drawn.inputs), one) << kind.op << " " << threads;
-    }
+    ExpectSameBitsOnThreads(drawn.call, "cpu." + kind.op, drawn.inputs);
   }
 }
 
@@ -106,11 +111,7 @@ TEST(Recurrent, GradientsDoNotDependOnThreads) {
   for (const Kind& kind : kKinds) {
     for (const Case& c : {Case{70, 33, 5, 16, "forward"}, Case{70, 33, 16, 24, "bidirectional"}}) {
       Drawn drawn = DrawGradient(c, kind, random);
-      const std::vector<char> one = BytesOf(drawn.call, "onednn." + kind.gradient, drawn.inputs);
-      for (int threads : {2, 3, 4, 8}) {
-        drawn.call.threads = threads;
-        EXPECT_EQ(BytesOf(drawn.call, "onednn." + kind.gradient, drawn.inputs), one) << kind.gradient << " " << threads;
-      }
+      ExpectSameBitsOnThreads(drawn.call, "onednn." + kind.gradient, drawn.inputs);
     }
   }
 }
