@@ -147,7 +147,7 @@ TEST(Recurrent, RejectsInvalidLengths) {
     for (int32_t length : {-1, 5}) {
       drawn.inputs[4].as<int32_t>()[1] = length;
       try {
-        BytesOf(drawn.call, "cpu." + kind.op, drawn.inputs);
+        OutputsOf(drawn.call, "cpu." + kind.op, drawn.inputs);
         ADD_FAILURE() << kind.op << " takes length " << length;
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::kData);
