@@ -127,12 +127,6 @@ void Move(Program& program, size_t from, size_t to) {
   program.instructions.insert(program.instructions.begin() + static_cast<std::ptrdiff_t>(to), moved);
 }
 
-bool WritesState(const Program& program, const Instruction& instruction) {
-  return std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
-    return use.access == Access::kWrite && use.buffer >= 0 && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState;
-  });
-}
-
 bool Exchange(Plan&, Program& program, size_t i) {
   if (i + 1 >= program.instructions.size()) return false;
   std::swap(program.instructions[i], program.instructions[i + 1]);
