@@ -21,14 +21,14 @@ MatrixProduct ProductOf(const ProductShape& s) {
 
 }  // namespace
 
-ProductPlan::ProductPlan(const ProductShape& shape, int threads, bool divides) : threads_(threads) {
+ProductPlan::ProductPlan(const ProductShape& shape, int threads, bool fixed_order) : threads_(threads) {
   MatrixProduct product = ProductOf(shape);
-  if (PrefersBlockedProducts() && PackingPaysOff(product)) {
+  if (PrefersBlockedProducts() && (fixed_order || PackingPaysOff(product))) {
     own_.emplace(product, DType::kFloat32, threads);
     own_->SetResult(shape.c_row, shape.adds);
     return;
   }
-  if (divides && LongProduct::Serves(product) && shape.c_row == shape.n) {
+  if (fixed_order && LongProduct::Serves(product) && shape.c_row == shape.n) {
     if (shape.adds) {
       // The previous result is the addend.
       product.has_bias = true;

@@ -23,9 +23,9 @@ struct ProductShape {
 // A product whose memory is not known yet, for the size of its scratch memory.
 class ProductPlan {
  public:
-  // With `divides`, long sums are divided by their lengths (kernels/cpu/long_product.h), so that they do not depend on the number of
-  // threads.
-  ProductPlan(const ProductShape& shape, int threads, bool divides = false);
+  // With `fixed_order`, results do not depend on the number of threads: the library is not given what it would divide by it, which are long
+  // sums (kernels/cpu/long_product.h) and, without AVX-512, rows.
+  ProductPlan(const ProductShape& shape, int threads, bool fixed_order = false);
 
   int64_t scratch_bytes() const;
 

@@ -20,7 +20,7 @@ inline constexpr int64_t kSequencesPerThread = 8;
 // Floats of W or R, packed gate by gate, for products over k columns, or of R transposed.
 inline int64_t PackedFloats(const Sizes& n, const Loops& loops, int64_t k) { return AlignUp(n.hidden, loops.matrix_panel) * k * n.gates; }
 
-// All products here divide long sums by their lengths, so that gradients have the same bits with every number of threads.
+// All products here have a fixed order of additions, so that gradients have the same bits with every number of threads.
 
 // dz^T h over all steps, where h are the states before them. It is one product; if the states are in Y, it is one for the first step, which
 // starts from the initial state, and one for the rest.
