@@ -73,8 +73,11 @@ int64_t Copies(const Plan& plan) {
 int64_t CastParameters(const Plan& plan) {
   int64_t count = 0;
   for (const Program& program : plan.programs) {
-    for (const Instruction& instruction : program.instructions)
-      count += instruction.op == "Cast" && program.buffers[static_cast<size_t>(instruction.uses[0].buffer)].arena == Arena::kState;
+    for (const Instruction& instruction : program.instructions) {
+      if (instruction.op != "Cast") continue;
+      const Buffer& from = program.buffers[static_cast<size_t>(instruction.uses[0].buffer)];
+      count += from.arena == Arena::kState && IsFloating(from.dtype) ? 1 : 0;
+    }
   }
   return count;
 }

@@ -76,7 +76,7 @@ TEST(PackIntervals, SeveralStreams) {
     std::vector<Interval> intervals;
     for (int i = 0; i < count; ++i) {
       const int last = i + static_cast<int>(random() % 4) + (i % 3 == 0 && count > 1000 ? 8000 : 0);
-      intervals.push_back({static_cast<int64_t>(random() % 2000), i, last, 0, (last / kBetweenWaits + 1) * kBetweenWaits});
+      intervals.push_back({static_cast<int64_t>(1 + random() % 2000), i, last, 0, (last / kBetweenWaits + 1) * kBetweenWaits});
     }
     const auto together = [&](size_t a, size_t b) {
       return a % 2 != b % 2 && intervals[b].first <= intervals[a].until && intervals[a].first <= intervals[b].until;
