@@ -102,8 +102,8 @@ void CheckSameElements(const MetricSpec& spec, const TensorView& output, const T
 Columns::Columns(const MetricSpec& spec, const TensorView& output) {
   const int rank = output.shape.rank();
   if (rank < 2) return;
-  // Axis 1, but if the samples are there, the last other axis.
-  const int usual = spec.sample_axis != 1 ? 1 : rank > 2 ? rank - 1 : 0;
+  // Axis 1, counted with the samples first.
+  const int usual = spec.sample_axis > 0 ? 0 : 1;
   const int64_t axis = AxisOf(spec, spec.class_axis.value_or(usual), output);
   count_ = output.shape[static_cast<int>(axis)];
   for (int64_t i = axis + 1; i < rank; ++i) inner_ *= output.shape[static_cast<int>(i)];
