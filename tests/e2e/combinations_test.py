@@ -317,7 +317,9 @@ class Walk:
         flags = self.drawn.flags
         if self.drawn.devices > 1 or "--accumulate" not in flags:
             return False
-        self.same(self.run({"--batch": flags["--batch"] * flags["--accumulate"], "--micro-batch": flags["--batch"], "--accumulate": None}))
+        by_samples = self.run({"--accumulate-by": "samples"})
+        parts = {"--batch": flags["--batch"] * flags["--accumulate"], "--micro-batch": flags["--batch"], "--accumulate": None}
+        self.same(self.run(parts), base=by_samples)
 
     def stops(self):
         """Killed or stopped at random times, at most three times. Delays make the run long enough."""
