@@ -93,7 +93,8 @@ void AddAccumulation(GraphBuilder& b, const std::map<ValueId, ValueId>& gradient
 std::map<ValueId, ValueId> TakeAccumulated(GraphBuilder& b, std::span<const ValueId> parameters, const Plan& plan, bool partial) {
   std::set<std::string> with_sums;
   for (const StateTensor& state : plan.state) {
-    if (state.kind == StateKind::kAccumulator && state.parameter >= 0) with_sums.insert(plan.state[static_cast<size_t>(state.parameter)].name);
+    if (state.kind == StateKind::kAccumulator && state.parameter >= 0)
+      with_sums.insert(plan.state[static_cast<size_t>(state.parameter)].name);
   }
   const auto accumulated = [&](ValueId parameter) { return with_sums.contains(b.graph().value(parameter).name); };
   const bool any = std::any_of(parameters.begin(), parameters.end(), accumulated);

@@ -22,8 +22,7 @@ class PhiloxGenerator {
   PhiloxGenerator(const KernelCall& call, const void* const* inputs, size_t seeds)
       : slice_(BatchSlice::Of(call, Has(call.inputs, seeds + 2) ? *In<int64_t>(inputs, seeds + 2) : 0)) {
     const bool fed = Has(call.inputs, seeds + 1);
-    const uint64_t seed =
-        fed ? static_cast<uint64_t>(*In<int64_t>(inputs, seeds)) : StatedSeed(call.attributes.Float("seed", 0));
+    const uint64_t seed = fed ? static_cast<uint64_t>(*In<int64_t>(inputs, seeds)) : StatedSeed(call.attributes.Float("seed", 0));
     const uint64_t batch = fed ? static_cast<uint64_t>(*In<int64_t>(inputs, seeds + 1)) : 0;
     key_ = NodeKey(seed, batch, static_cast<uint64_t>(call.attributes.Int("origin", 0)));
   }
