@@ -38,6 +38,19 @@ class LossesTest(unittest.TestCase):
         self.assertEqual(losses[0], losses[1])
         self.assertAlmostEqual(losses[0], losses[2], delta=1e-5)
 
+    def test_forms_of_probabilities(self):
+        """An output that is another name of a softmax and, of two classes, both probabilities of one score, as skl2onnx writes them."""
+        for scores, last, guess in ((3, "s = Softmax (z)  y = Identity (s)", "cross_entropy_of_probabilities"),
+                                    (1, "p = Sigmoid (z)  q = Sub (one, p)  y = Concat <axis = 1> (q, p)", "cross_entropy_of_probabilities"),
+                                    (1, "n = Neg (z)  s = Concat <axis = 1> (n, z)  y = Sigmoid (s)", "cross_entropy_of_probabilities"),
+                                    (1, "s = Concat <axis = 1> (z, z)  y = Sigmoid (s)", "bce"),
+                                    (1, "p = Sigmoid (z)  y = Concat <axis = 1> (p, p)", "cross_entropy")):
+            with self.subTest(last):
+                text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, {max(scores, 2)}] y)
+                    <float[4, {scores}] w = {{{", ".join(["0.1"] * 4 * scores)}}}, float one = {{1.0}}> {{ z = MatMul (x, w)  {last} }}"""
+                onnx.save(onnx.parser.parse_model(text), "probabilities.onnx")
+                self.assertIn(f"loss    {guess}(y, target)   [guessed from", self.run_command(["check", "probabilities.onnx", "--batch", "4"]).stdout)
+
     def test_export_of_one_output(self):
         text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 1] a, float[N, 1] b)
             <float[4, 1] v = {1, 2, 3, 4}, float[4, 1] w = {4, 3, 2, 1}> { a = MatMul (x, v)  b = MatMul (x, w) }"""

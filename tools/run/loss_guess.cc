@@ -8,9 +8,12 @@
 namespace gradloom {
 namespace {
 
+// Looks through Identity, which the import adds where an output has a name of its own.
 const Node* ProducerOf(const Graph& graph, ValueId id) {
   for (const Node& node : graph.nodes) {
-    if (!node.outputs.empty() && node.outputs[0] == id) return node.domain.empty() ? &node : nullptr;
+    if (node.outputs.empty() || node.outputs[0] != id) continue;
+    if (!node.domain.empty()) return nullptr;
+    return node.op == "Identity" ? ProducerOf(graph, node.inputs[0]) : &node;
   }
   return nullptr;
 }
@@ -23,12 +26,24 @@ bool DividesBySum(const Graph& graph, const Node& node) {
   return sum != nullptr && sum->op == "ReduceL1" && sum->inputs[0] == node.inputs[0];
 }
 
+// Whether the node makes the probabilities of two classes of one score, as scikit-learn does: [1 - p, p] of a sigmoid p (networks), or the
+// sigmoids of [-s, s] (linear models).
+bool PairsTwoClasses(const Graph& graph, const Node& node) {
+  const Node* pair = node.op == "Sigmoid" ? ProducerOf(graph, node.inputs[0]) : &node;
+  if (pair == nullptr || pair->op != "Concat" || pair->inputs.size() != 2) return false;
+  if (const int64_t axis = pair->attributes.Int("axis", 0); axis != 1 && axis != -1) return false;
+  const Node *first = ProducerOf(graph, pair->inputs[0]), *second = ProducerOf(graph, pair->inputs[1]);
+  if (first == nullptr || second == nullptr) return false;
+  if (pair != &node) return first->op == "Neg" && first->inputs[0] == pair->inputs[1];
+  return first->op == "Sub" && first->inputs[1] == pair->inputs[1] && second->op == "Sigmoid";
+}
+
 // "Softmax" if the output is one along the class axis or otherwise probabilities of classes, "Sigmoid", or "".
 std::string_view LastFunction(const Graph& graph, ValueId output) {
   const Node* node = ProducerOf(graph, output);
   if (node == nullptr) return "";
+  if (DividesBySum(graph, *node) || PairsTwoClasses(graph, *node)) return "Softmax";
   if (node->op == "Sigmoid") return "Sigmoid";
-  if (DividesBySum(graph, *node)) return "Softmax";
   const int rank = graph.value(output).shape.rank();
   if (node->op != "Softmax" || rank < 2) return "";
   const int64_t axis = node->attributes.Int("axis", -1);
