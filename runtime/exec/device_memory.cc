@@ -53,7 +53,7 @@ void CheckTarget(const Plan& plan, DevicePlatform& platform, int ordinal) {
   for (const DeviceProperties& device : platform.devices()) {
     const std::string mine = "sm_" + std::to_string(device.compute_major * 10 + device.compute_minor);
     if (device.ordinal != ordinal || mine == isa) continue;
-    throw Error(ErrorCode::kDevice,
+    throw Error(ErrorCode::kPlan,
                 "the plan was compiled for " + isa + ", but cuda:" + std::to_string(ordinal) + " (" + device.name + ") is " + mine, "",
                 "compile the model for this device: --target " + mine);
   }

@@ -297,7 +297,7 @@ TEST_F(OnEmulatedGpus, RejectsPlansForAnotherArchitecture) {
     RunCase(Case("housing_mlp"), {.devices = "cuda:0", .isa = "sm_80"});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_EQ(error.code(), ErrorCode::kPlan);
     EXPECT_NE(error.message().find("compiled for sm_80"), std::string::npos) << error.Describe();
     EXPECT_NE(error.help().find("--target sm_90"), std::string::npos) << error.Describe();
   }
