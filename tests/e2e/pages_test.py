@@ -51,6 +51,7 @@ PARSED = {
     ("docs/checkpoints.md", "checkpoints/"): "files, which are looked for",
     ("docs/coming-from.md", "import numpy as np\nimport torch"): "PyTorch",
     ("docs/coming-from.md", "import keras"): "Keras",
+    ("docs/coming-from.md", "import numpy as np\nfrom skl2onnx"): "scikit-learn",
     ("docs/coming-from.md", "import numpy as np\nimport onnx\nfrom onnxruntime.training"): "onnxruntime-training",
     ("docs/fine-tuning.md", "import torch"): "PyTorch",
     ("docs/fine-tuning.md", "import safetensors.torch"): "PyTorch",
