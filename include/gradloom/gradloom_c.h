@@ -338,7 +338,8 @@ typedef struct GradloomApi {
   GradloomStatus* (*Compile)(const GradloomModel* model, const GradloomCompileOptions* options, GradloomPlan** out);
 
   /* ---- Plans ------------------------------------------------------------------------------------------------------------------------ */
-  /* A plan may come from an untrusted source: it is proved sound before it is returned. */
+  /* A plan may come from an untrusted source: it is proved sound before it is returned. The library without a compiler does not compare
+   * operands with what their operator takes: give it only plans of trusted sources. */
   GradloomStatus* (*LoadPlan)(const char* path, GradloomPlan** out);
   GradloomStatus* (*LoadPlanFromBuffer)(const void* bytes, size_t num_bytes, GradloomPlan** out);
   GradloomStatus* (*SavePlan)(const GradloomPlan* plan, const char* path);
