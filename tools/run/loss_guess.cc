@@ -32,10 +32,11 @@ bool PairsTwoClasses(const Graph& graph, const Node& node) {
   const Node* pair = node.op == "Sigmoid" ? ProducerOf(graph, node.inputs[0]) : &node;
   if (pair == nullptr || pair->op != "Concat" || pair->inputs.size() != 2) return false;
   if (const int64_t axis = pair->attributes.Int("axis", 0); axis != 1 && axis != -1) return false;
-  const Node *first = ProducerOf(graph, pair->inputs[0]), *second = ProducerOf(graph, pair->inputs[1]);
-  if (first == nullptr || second == nullptr) return false;
+  const Node* first = ProducerOf(graph, pair->inputs[0]);
+  if (first == nullptr) return false;
   if (pair != &node) return first->op == "Neg" && first->inputs[0] == pair->inputs[1];
-  return first->op == "Sub" && first->inputs[1] == pair->inputs[1] && second->op == "Sigmoid";
+  const Node* second = ProducerOf(graph, pair->inputs[1]);
+  return first->op == "Sub" && first->inputs[1] == pair->inputs[1] && second != nullptr && second->op == "Sigmoid";
 }
 
 // "Softmax" if the output is one along the class axis or otherwise probabilities of classes, "Sigmoid", or "".
