@@ -8,12 +8,14 @@
 namespace gradloom {
 namespace {
 
-// Looks through Identity, which the import adds where an output has a name of its own.
+// Looks through Identity, which the import adds where an output has a name of its own. One pass serves a chain of any length, because a
+// producer stands before its consumers.
 const Node* ProducerOf(const Graph& graph, ValueId id) {
-  for (const Node& node : graph.nodes) {
-    if (node.outputs.empty() || node.outputs[0] != id) continue;
-    if (!node.domain.empty()) return nullptr;
-    return node.op == "Identity" ? ProducerOf(graph, node.inputs[0]) : &node;
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    if (node->outputs.empty() || node->outputs[0] != id) continue;
+    if (!node->domain.empty()) return nullptr;
+    if (node->op != "Identity") return &*node;
+    id = node->inputs[0];
   }
   return nullptr;
 }
