@@ -21,7 +21,7 @@ RecurrentExtents::RecurrentExtents(const KernelCall& call) {
   outputs = gates == 4 ? 3 : 2;
   gradient = call.op.ends_with("Grad");
   training = call.op.ends_with("Training");
-  const Shape &x = call.inputs[0].shape, &r = call.inputs[2].shape;
+  const Shape &x = call.inputs[recurrent::kX].shape, &r = call.inputs[recurrent::kR].shape;
   batch_first = call.attributes.Int("layout", 0) != 0;
   steps = x[batch_first ? 1 : 0];
   batch = x[batch_first ? 0 : 1];
@@ -29,7 +29,7 @@ RecurrentExtents::RecurrentExtents(const KernelCall& call) {
   directions = r[0];
   hidden = r[2];
   reversed = call.attributes.String("direction", "forward") == "reverse";
-  has_lengths = HasInput(call, 4);
+  has_lengths = HasInput(call, recurrent::kLengths);
   linear = gates == 3 && call.attributes.Int("linear_before_reset", 0) != 0;
   const std::vector<std::string> activations = call.attributes.Strings("activations");
   relu = gates == 1 && !activations.empty() && activations.front() == "Relu";

@@ -22,7 +22,7 @@ void DirectionBuffers::Project(const WorkTile& tile, int64_t s) const {
                       .c_row = n.batch_step() * n.kept * hidden,
                       .alpha = 1};
       for (int64_t t = first; t < first + end - s; ++t) {
-        args.a = x + n.row(t, tile.b0) * n.input;
+        args.a = x + n.x_at(t, tile.b0);
         args.c = kept_row(t, tile.b0) + g * hidden + j;
         loops.multiply_packed(args, packed_w + g * gate + j * n.input);
       }
@@ -49,7 +49,7 @@ void DirectionBuffers::MultiplyState(const WorkTile& tile, const float* state, i
 void DirectionBuffers::MultiplyGradient(const WorkTile& tile, int64_t s, int64_t slot, int64_t first, int64_t blocks, bool adds) const {
   const int64_t hidden = n.hidden, row = n.slots * hidden, padded = AlignUp(hidden, loops.matrix_panel);
   const bool backwards = n.backwards(direction);
-  const float* a = dz_row(backwards ? n.steps - 1 - s : s, tile.b0) + slot * hidden;
+  const float* a = dz_row(n.time(direction, s, n.steps), tile.b0) + slot * hidden;
   int64_t a_row = n.batch_step() * row;
   if (lengths != nullptr && backwards) {
     // With lengths, the rows of one step are at different times.
@@ -95,7 +95,7 @@ std::string Rejects(const KernelCall& call) {
                             state};
   if (n.inputs > kPeephole) {
     inputs.push_back(state);
-    inputs.push_back({n.directions, 3 * n.hidden});
+    inputs.push_back({n.directions, kPeepholes * n.hidden});
   }
   std::vector<Shape> outputs{y};
   outputs.resize(n.outputs, state);

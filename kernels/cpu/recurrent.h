@@ -14,9 +14,6 @@
 
 namespace gradloom::recurrent {
 
-// The inputs of the operators; GRU and RNN have the first six.
-enum Input : size_t { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kPeephole };
-
 // The extents of a call, and values derived from them.
 struct Sizes : RecurrentExtents {
   explicit Sizes(const KernelCall& call)
@@ -64,7 +61,7 @@ struct DirectionBuffers {
   // The time of step `s` of sequence `b`, or -1 past its end.
   int64_t time(int64_t s, int64_t b) const {
     const int64_t length = lengths == nullptr ? n.steps : lengths[b];
-    return s >= length ? -1 : n.backwards(direction) ? length - 1 - s : s;
+    return s >= length ? -1 : n.time(direction, s, length);
   }
   float* kept_row(int64_t t, int64_t b) const { return kept + n.row(t, b) * n.kept * n.hidden; }
   float* dz_row(int64_t t, int64_t b) const { return dz + n.row(t, b) * n.slots * n.hidden; }

@@ -69,7 +69,7 @@ class Recurrence : public Kernel {
     dir.bias = at(layout_.bias);
     dir.zeros = at(layout_.zeros);
     std::fill_n(at(layout_.zeros), n_.hidden, 0.0f);
-    if (n_.inputs > kPeephole && HasInput(call_, kPeephole)) dir.peephole = In(inputs, kPeephole) + d * 3 * n_.hidden;
+    if (n_.inputs > kPeephole && HasInput(call_, kPeephole)) dir.peephole = In(inputs, kPeephole) + n_.peephole_at(d);
     dir.packed = at(layout_.packed);
     dir.packed_w = at(layout_.packed_w);
     dir.x = In(inputs, kX);
@@ -84,12 +84,12 @@ class Recurrence : public Kernel {
   }
 
   void Forward(const DirectionBuffers& dir, const void* const* inputs, char* scratch) {
-    const int64_t width = n_.width(), hidden = n_.hidden, d = dir.direction;
-    PrepareBias(HasInput(call_, kB) ? In(inputs, kB) + d * 2 * width : nullptr, reinterpret_cast<float*>(scratch + layout_.bias));
-    const float *w = In(inputs, kW) + d * width * n_.input, *r = In(inputs, kR) + d * width * hidden;
+    const int64_t hidden = n_.hidden, d = dir.direction;
+    PrepareBias(HasInput(call_, kB) ? In(inputs, kB) + n_.w_bias_at(d) : nullptr, reinterpret_cast<float*>(scratch + layout_.bias));
+    const float *w = In(inputs, kW) + n_.w_at(d), *r = In(inputs, kR) + n_.r_at(d);
     for (int64_t g = 0; g < n_.gates; ++g) {
-      Pack(w + g * hidden * n_.input, n_.input, true, g, reinterpret_cast<float*>(scratch + layout_.packed_w));
-      Pack(r + g * hidden * hidden, hidden, true, g, reinterpret_cast<float*>(scratch + layout_.packed));
+      Pack(w + n_.w_at(0, g), n_.input, true, g, reinterpret_cast<float*>(scratch + layout_.packed_w));
+      Pack(r + n_.r_at(0, g), hidden, true, g, reinterpret_cast<float*>(scratch + layout_.packed));
     }
     std::copy_n(dir.first_h, n_.cells(), dir.states[0]);
     const int phases = cells_.Phases(n_);
@@ -266,23 +266,23 @@ class GradientKernel : public Recurrence {
     dir.dy = in(n_.grad(0));
     CopyState(in(n_.grad(1)), d, dir.dh);
     if (n_.gates == 4) CopyState(in(n_.grad(2)), d, dir.dc);
-    Backward(dir, In(inputs, kR) + d * n_.width() * n_.hidden, scratch);
+    Backward(dir, In(inputs, kR) + n_.r_at(d), scratch);
 
     void* library = at(layout_.library);
     const float* x = dir.lengths == nullptr ? In(inputs, kX) : MaskedX(dir, In(inputs, kX), at(layout_.x));
-    const int64_t width = n_.width(), hidden = n_.hidden;
-    if (float* dx = out(kX)) (d == 0 ? dx_ : add_dx_).Run(dir.dz, In(inputs, kW) + d * width * n_.input, dx, library);
-    if (float* dw = out(kW)) dw_.Run(dir.dz, x, dw + d * width * n_.input, library);
+    if (float* dx = out(kX)) (d == 0 ? dx_ : add_dx_).Run(dir.dz, In(inputs, kW) + n_.w_at(d), dx, library);
+    if (float* dw = out(kW)) dw_.Run(dir.dz, x, dw + n_.w_at(d), library);
     if (float* dr = out(kR)) {
-      dr += d * width * hidden;
+      dr += n_.r_at(d);
       MultiplyStates(dr_, dir, 0, dir.h_prev, dr, library);
       if (n_.gates == 3) {
-        MultiplyStates(dr_candidate_, dir, n_.linear ? 3 : 2, n_.linear ? dir.h_prev : dir.reset_h_prev, dr + 2 * hidden * hidden, library);
+        MultiplyStates(dr_candidate_, dir, n_.linear ? 3 : 2, n_.linear ? dir.h_prev : dir.reset_h_prev, dr + n_.r_at(0, kCandidateGate),
+                       library);
       }
     }
-    if (float* db = out(kB)) BiasGradient(dir, db + d * 2 * width);
+    if (float* db = out(kB)) BiasGradient(dir, db + n_.w_bias_at(d));
     if (n_.inputs > kPeephole) {
-      if (float* dp = out(kPeephole)) PeepholeGradient(dir, dp + d * 3 * hidden);
+      if (float* dp = out(kPeephole)) PeepholeGradient(dir, dp + n_.peephole_at(d));
       WriteState(dir.dc, d, out(kInitialC));
     }
     WriteState(dir.dh, d, out(kInitialH));
@@ -292,7 +292,7 @@ class GradientKernel : public Recurrence {
   void Backward(const DirectionBuffers& dir, const float* r, char* scratch) const {
     const int64_t hidden = n_.hidden;
     for (int64_t g = 0; g < n_.gates; g += cells_.GradientBlocks(n_, g)) {
-      Pack(r + g * hidden * hidden, cells_.GradientBlocks(n_, g) * hidden, false, g, reinterpret_cast<float*>(scratch + layout_.packed));
+      Pack(r + n_.r_at(0, g), cells_.GradientBlocks(n_, g) * hidden, false, g, reinterpret_cast<float*>(scratch + layout_.packed));
     }
     std::fill_n(dir.dh_recurrent, n_.cells(), 0.0f);
     ForEachPastTheEnd(dir, [&](int64_t t, int64_t b) {
@@ -322,7 +322,7 @@ class GradientKernel : public Recurrence {
   // X with zeros past the ends of sequences, where it may hold anything.
   const float* MaskedX(const DirectionBuffers& dir, const float* x, float* to) const {
     std::copy_n(x, n_.rows() * n_.input, to);
-    ForEachPastTheEnd(dir, [&](int64_t t, int64_t b) { std::fill_n(to + n_.row(t, b) * n_.input, n_.input, 0.0f); });
+    ForEachPastTheEnd(dir, [&](int64_t t, int64_t b) { std::fill_n(to + n_.x_at(t, b), n_.input, 0.0f); });
     return to;
   }
 
@@ -338,21 +338,22 @@ class GradientKernel : public Recurrence {
     };
     sum(0, width, db);
     std::copy_n(db, width, db + width);
-    if (n_.linear) sum(3, hidden, db + width + 2 * hidden);
+    if (n_.linear) sum(3, hidden, db + n_.r_bias_at(0, kCandidateGate));
   }
 
   // Sums of the gates' gradients times the cell state that each gate sees: before the step for i and f, after the step for o.
   void PeepholeGradient(const DirectionBuffers& dir, float* dp) const {
     const int64_t hidden = n_.hidden;
-    std::fill_n(dp, 3 * hidden, 0.0f);
+    std::fill_n(dp, kPeepholes * hidden, 0.0f);
     for (int64_t s = 0; s < n_.steps; ++s) {
       for (int64_t b = 0; b < n_.batch; ++b) {
         const int64_t t = dir.time(s, b);
         if (t < 0) continue;
         const float *dz = dir.dz_row(t, b), *c0 = dir.c_before(s, b), *c1 = dir.kept_row(t, b) + n_.gates * hidden;
-        for (int64_t j = 0; j < hidden; ++j) dp[j] += dz[j] * c0[j];
-        for (int64_t j = 0; j < hidden; ++j) dp[hidden + j] += dz[hidden + j] * c1[j];
-        for (int64_t j = 0; j < hidden; ++j) dp[2 * hidden + j] += dz[2 * hidden + j] * c0[j];
+        for (int64_t gate = 0; gate < kPeepholes; ++gate) {
+          const float* c = gate == kOutputGate ? c1 : c0;
+          for (int64_t i = gate * hidden, j = 0; j < hidden; ++i, ++j) dp[i] += dz[i] * c[j];
+        }
       }
     }
   }

@@ -13,16 +13,11 @@
 
 namespace gradloom::cuda {
 
-// The extents of a call, and the offsets of a step's data in X, Y and the states.
-struct Sequences {
-  int64_t steps = 0, batch = 0, input = 0, hidden = 0, directions = 0;
-  int64_t width = 0;                 // gates * hidden
-  bool batch_first = false;          // attribute layout = 1
-  bool reversed = false;             // for a single direction
-  const int32_t* lengths = nullptr;  // of the sequences; null: all have `steps` steps
+// The layout of a call, and the lengths of its sequences.
+struct Sequences : RecurrentLayout {
+  const int32_t* lengths = nullptr;  // null: all have `steps` steps
 
-  constexpr int64_t rows() const { return steps * batch; }
-  constexpr int64_t cells() const { return directions * batch * hidden; }
+  constexpr int64_t all_cells() const { return directions * cells(); }
   // For the states before and after all steps: elements from one direction to the next.
   constexpr int64_t state_stride() const { return (rows() + batch) * hidden; }
 
@@ -34,6 +29,14 @@ struct Sequences {
     const Quotient unit = Divide(i, hidden), sequence = Divide(unit.quotient, batch);
     return {sequence.quotient, sequence.rest, unit.rest};
   }
+  // The time and the sequence of a row of X.
+  struct RowPlace {
+    int64_t t, b;
+  };
+  GRADLOOM_DEVICE RowPlace PlaceOf(int64_t row) const {
+    const Quotient line = Divide(row, batch_first ? steps : batch);
+    return batch_first ? RowPlace{line.rest, line.quotient} : RowPlace{line.quotient, line.rest};
+  }
 
   GRADLOOM_DEVICE int64_t Length(int64_t b) const {
     if (lengths == nullptr) return steps;
@@ -41,25 +44,19 @@ struct Sequences {
     return length < 0 ? 0 : length > steps ? steps : length;
   }
   GRADLOOM_DEVICE bool Active(int64_t s, int64_t b) const { return s < Length(b); }
-  // The time of step s. Steps past the end of a sequence keep their number.
+  // The time of step s; its own inverse. Steps past the end of a sequence keep their number.
   GRADLOOM_DEVICE int64_t Time(int64_t d, int64_t s, int64_t b) const {
     const int64_t length = Length(b);
-    return s < length && (reversed || d == 1) ? length - 1 - s : s;
+    return s < length ? time(d, s, length) : s;
   }
-
-  GRADLOOM_DEVICE int64_t XAt(int64_t t, int64_t b) const { return (batch_first ? b * steps + t : t * batch + b) * input; }
   // The element of Y that step s makes.
-  GRADLOOM_DEVICE int64_t YAt(int64_t s, const Cell& at) const {
-    const int64_t t = Time(at.d, s, at.b);
-    return (batch_first ? (at.b * steps + t) * directions + at.d : (t * directions + at.d) * batch + at.b) * hidden + at.j;
-  }
-  GRADLOOM_DEVICE int64_t StateAt(int64_t d, int64_t b) const { return (batch_first ? b * directions + d : d * batch + b) * hidden; }
+  GRADLOOM_DEVICE int64_t YAt(int64_t s, const Cell& at) const { return y_at(Time(at.d, s, at.b), at.d, at.b) + at.j; }
+  // The element of a state.
+  GRADLOOM_DEVICE int64_t StateAt(const Cell& at) const { return state_at(at.d, at.b) + at.j; }
 };
 
 // With sequences of full length.
-inline Sequences SequencesOf(const RecurrentExtents& n) {
-  return {n.steps, n.batch, n.input, n.hidden, n.directions, n.width(), n.batch_first, n.reversed};
-}
+inline Sequences SequencesOf(const RecurrentLayout& layout) { return {layout}; }
 
 // The activations of both directions.
 struct ActivationTable {
@@ -149,11 +146,11 @@ struct Recurrence {
       : n(plan.n),
         f(plan.f),
         clip(static_cast<A>(plan.clip)),
-        x(l.In<T>(0)),
-        w(l.In<T>(1)),
-        r(l.In<T>(2)),
-        bias(plan.operands.In<T>(l, 3)) {
-    n.lengths = plan.operands.In<int32_t>(l, 4);
+        x(l.In<T>(recurrent::kX)),
+        w(l.In<T>(recurrent::kW)),
+        r(l.In<T>(recurrent::kR)),
+        bias(plan.operands.In<T>(l, recurrent::kB)) {
+    n.lengths = plan.operands.In<int32_t>(l, recurrent::kLengths);
     A* const scratch = static_cast<A*>(l.scratch);
     z = scratch + plan.at.z;
     h = scratch + plan.at.h;
@@ -191,10 +188,9 @@ inline void CheckLengths(const Sequences& n, const KernelSite& site, cudaStream_
 template <typename T>
 void LoadState(const Sequences& n, const T* from, int64_t stride, Arithmetic<T>* to, cudaStream_t stream) {
   ForEachElement(
-      n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+      n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const Sequences::Cell at = n.CellOf(i);
-        to[at.d * stride + at.b * n.hidden + at.j] =
-            from == nullptr ? Arithmetic<T>(0) : static_cast<Arithmetic<T>>(from[n.StateAt(at.d, at.b) + at.j]);
+        to[at.d * stride + at.b * n.hidden + at.j] = from == nullptr ? Arithmetic<T>(0) : static_cast<Arithmetic<T>>(from[n.StateAt(at)]);
       });
 }
 
@@ -202,9 +198,9 @@ template <typename T>
 void StoreState(const Sequences& n, const Arithmetic<T>* from, int64_t stride, T* to, cudaStream_t stream) {
   if (to == nullptr) return;
   ForEachElement(
-      n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+      n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const Sequences::Cell at = n.CellOf(i);
-        to[n.StateAt(at.d, at.b) + at.j] = static_cast<T>(from[at.d * stride + at.b * n.hidden + at.j]);
+        to[n.StateAt(at)] = static_cast<T>(from[at.d * stride + at.b * n.hidden + at.j]);
       });
 }
 
@@ -223,7 +219,7 @@ struct StepsOfX {
   GRADLOOM_DEVICE Arithmetic<T> operator()(int64_t d, int64_t row, int64_t j) const {
     const Quotient step = Divide(row, n.batch);
     if (!n.Active(step.quotient, step.rest)) return 0;
-    return static_cast<Arithmetic<T>>(x[n.XAt(n.Time(d, step.quotient, step.rest), step.rest) + j]);
+    return static_cast<Arithmetic<T>>(x[n.x_at(n.Time(d, step.quotient, step.rest), step.rest) + j]);
   }
 };
 
@@ -252,15 +248,15 @@ void Project(const Recurrence<T>& c, int64_t recurrent, cudaStream_t stream) {
   const Sequences n = c.n;
   A* const z = c.z;
   const T* const bias = c.bias;
-  const Matrix<A, T> w{c.w, n.width * n.input, 1, n.input};
+  const Matrix<A, T> w{c.w, n.width() * n.input, 1, n.input};
   TiledProduct<A, 4, Contiguous::kDepth, Contiguous::kDepth>(
-      {n.directions, n.rows(), n.width, n.input}, stream, StepsOfX<T>{n, c.x}, w,
+      {n.directions, n.rows(), n.width(), n.input}, stream, StepsOfX<T>{n, c.x}, w,
       GRADLOOM_ON_DEVICE(int64_t d, int64_t row, int64_t j, A value) {
         if (bias != nullptr) {
-          value += static_cast<A>(bias[2 * d * n.width + j]);
-          if (j < recurrent) value += static_cast<A>(bias[(2 * d + 1) * n.width + j]);
+          value += static_cast<A>(bias[n.w_bias_at(d) + j]);
+          if (j < recurrent) value += static_cast<A>(bias[n.r_bias_at(d) + j]);
         }
-        z[(d * n.rows() + row) * n.width + j] = value;
+        z[(d * n.rows() + row) * n.width() + j] = value;
       });
 }
 
@@ -270,11 +266,11 @@ void AddRecurrent(const Recurrence<T>& c, int64_t s, const Matrix<Arithmetic<T>,
                   cudaStream_t stream) {
   using A = Arithmetic<T>;
   const Sequences n = c.n;
-  A* const z = c.z + s * n.batch * n.width + first;
-  const Matrix<A, T> r{c.r + first * n.hidden, n.width * n.hidden, 1, n.hidden};
+  A* const z = c.z + s * n.batch * n.width() + first;
+  const Matrix<A, T> r{c.r + first * n.hidden, n.width() * n.hidden, 1, n.hidden};
   TiledProduct<A, 2, Contiguous::kDepth, Contiguous::kDepth>(
       {n.directions, n.batch, count, n.hidden}, stream, a, r,
-      GRADLOOM_ON_DEVICE(int64_t d, int64_t b, int64_t j, A value) { z[(d * n.rows() + b) * n.width + j] += value; });
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t b, int64_t j, A value) { z[(d * n.rows() + b) * n.width() + j] += value; });
 }
 
 // to [directions, batch, hidden] += dz R, for rows [first, first + count) of R.
@@ -282,7 +278,7 @@ template <typename T, typename Load>
 void AddRecurrentGradient(const Recurrence<T>& c, const Load& dz, int64_t first, int64_t count, Arithmetic<T>* to, cudaStream_t stream) {
   using A = Arithmetic<T>;
   const Sequences n = c.n;
-  const Matrix<A, T> r{c.r + first * n.hidden, n.width * n.hidden, n.hidden, 1};
+  const Matrix<A, T> r{c.r + first * n.hidden, n.width() * n.hidden, n.hidden, 1};
   TiledProduct<A, 2, Contiguous::kDepth, Contiguous::kRow>(
       {n.directions, n.batch, n.hidden, count}, stream, dz, r,
       GRADLOOM_ON_DEVICE(int64_t d, int64_t b, int64_t j, A value) { to[(d * n.batch + b) * n.hidden + j] += value; });
@@ -297,9 +293,8 @@ void RecurrentWeightGradient(const Recurrence<T>& c, const Load& dz, const Matri
   if (dr == nullptr) return;
   const Sequences n = c.n;
   TiledProduct<A, 4, Contiguous::kRow, Contiguous::kRow>(
-      {n.directions, count, n.hidden, n.rows()}, stream, dz, states, GRADLOOM_ON_DEVICE(int64_t d, int64_t i, int64_t j, A value) {
-        dr[(d * n.width + first + i) * n.hidden + j] = static_cast<T>(value);
-      });
+      {n.directions, count, n.hidden, n.rows()}, stream, dz, states,
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t i, int64_t j, A value) { dr[n.r_at(d) + (first + i) * n.hidden + j] = static_cast<T>(value); });
 }
 
 // The gradient of the pre-activations by time, the directions side by side.
@@ -309,11 +304,10 @@ struct TimesOfGradient {
   const A* dz;
 
   GRADLOOM_DEVICE A operator()(int64_t, int64_t row, int64_t column) const {
-    const Quotient time = Divide(row, n.batch), gate = Divide(column, n.width);
+    const Quotient time = Divide(row, n.batch), gate = Divide(column, n.width());
     const int64_t b = time.rest, d = gate.quotient;
     if (!n.Active(time.quotient, b)) return 0;
-    // Time() is its own inverse.
-    return dz[(d * n.rows() + n.Time(d, time.quotient, b) * n.batch + b) * n.width + gate.rest];
+    return dz[(d * n.rows() + n.Time(d, time.quotient, b) * n.batch + b) * n.width() + gate.rest];
   }
 };
 
@@ -325,16 +319,16 @@ void InputGradients(const Recurrence<T>& c, T* dx, T* dw, cudaStream_t stream) {
   if (dx != nullptr) {
     const Matrix<A, T> w{c.w, 0, n.input, 1};
     TiledProduct<A, 4, Contiguous::kDepth, Contiguous::kRow>(
-        {1, n.rows(), n.input, n.directions * n.width}, stream, TimesOfGradient<A>{n, c.z}, w,
+        {1, n.rows(), n.input, n.directions * n.width()}, stream, TimesOfGradient<A>{n, c.z}, w,
         GRADLOOM_ON_DEVICE(int64_t, int64_t row, int64_t j, A value) {
           const Quotient time = Divide(row, n.batch);
-          dx[n.XAt(time.quotient, time.rest) + j] = static_cast<T>(value);
+          dx[n.x_at(time.quotient, time.rest) + j] = static_cast<T>(value);
         });
   }
   if (dw != nullptr) {
     TiledProduct<A, 4, Contiguous::kRow, Contiguous::kRow>(
-        {n.directions, n.width, n.input, n.rows()}, stream, Transposed(n, c.z, n.width), StepsOfX<T>{n, c.x},
-        GRADLOOM_ON_DEVICE(int64_t d, int64_t i, int64_t j, A value) { dw[(d * n.width + i) * n.input + j] = static_cast<T>(value); });
+        {n.directions, n.width(), n.input, n.rows()}, stream, Transposed(n, c.z, n.width()), StepsOfX<T>{n, c.x},
+        GRADLOOM_ON_DEVICE(int64_t d, int64_t i, int64_t j, A value) { dw[n.w_at(d) + i * n.input + j] = static_cast<T>(value); });
   }
 }
 
@@ -364,10 +358,10 @@ void SumRows(const Sequences& n, int64_t columns, const Load& load, A* sums, cud
 template <typename T, typename Term>
 void PeepholeGradient(const Sequences& n, const Term& term, Arithmetic<T>* sums, T* dp, cudaStream_t stream) {
   if (dp == nullptr) return;
-  const int64_t columns = 3 * n.hidden;
+  const int64_t columns = recurrent::kPeepholes * n.hidden;
   SumRows(
       n, columns, term, sums, stream,
-      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, Arithmetic<T> sum) { dp[d * columns + j] = static_cast<T>(sum); });
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, Arithmetic<T> sum) { dp[n.peephole_at(d) + j] = static_cast<T>(sum); });
 }
 
 // GRU and RNN, defined in recurrent_gru.cu.

@@ -26,9 +26,9 @@ struct Gru : Recurrence<T> {
   }
 
   // The number of rows of R whose product with the state is added to z directly.
-  int64_t plain_width() const { return gated ? 2 * this->n.hidden : this->n.width; }
+  int64_t plain_width() const { return gated ? 2 * this->n.hidden : this->n.width(); }
 
-  GRADLOOM_DEVICE A* ZOf(int64_t s, const Cell& at) const { return this->z + this->RowOf(s, at) * this->n.width + at.j; }
+  GRADLOOM_DEVICE A* ZOf(int64_t s, const Cell& at) const { return this->z + this->RowOf(s, at) * this->n.width() + at.j; }
   GRADLOOM_DEVICE A* ResetOf(int64_t s, const Cell& at) const { return reset + this->RowOf(s, at) * this->n.hidden + at.j; }
 
   GRADLOOM_DEVICE void Finish(int64_t s, const Cell& at, bool active, A h1) const {
@@ -123,14 +123,13 @@ template <typename T>
 void LinearCandidate(const Gru<T>& gru, int64_t s, cudaStream_t stream) {
   using A = Arithmetic<T>;
   const Sequences n = gru.n;
-  const int64_t first = 2 * n.hidden;
   const T* const bias = gru.bias;
   A* const to = gru.reset + s * n.batch * n.hidden;
-  const Matrix<A, T> r{gru.r + first * n.hidden, n.width * n.hidden, 1, n.hidden};
+  const Matrix<A, T> r{gru.r + n.r_at(0, recurrent::kCandidateGate), n.width() * n.hidden, 1, n.hidden};
   TiledProduct<A, 2, Contiguous::kDepth, Contiguous::kDepth>(
       {n.directions, n.batch, n.hidden, n.hidden}, stream, StatesFrom(gru, s), r,
       GRADLOOM_ON_DEVICE(int64_t d, int64_t b, int64_t j, A value) {
-        if (bias != nullptr) value += static_cast<A>(bias[(2 * d + 1) * n.width + first + j]);
+        if (bias != nullptr) value += static_cast<A>(bias[n.r_bias_at(d, recurrent::kCandidateGate) + j]);
         to[(d * n.rows() + b) * n.hidden + j] = value;
       });
 }
@@ -142,26 +141,26 @@ void GruStep(const Gru<T>& gru, int64_t s, cudaStream_t stream) {
     LinearCandidate(gru, s, stream);
   } else {
     ForEachElement(
-        n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.Reset(s, i); });
+        n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.Reset(s, i); });
     AddRecurrent(gru, s, StepOf(n, gru.reset, s, n.hidden), 2 * n.hidden, n.hidden, stream);
   }
   ForEachElement(
-      n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.GruForward(s, i); });
+      n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.GruForward(s, i); });
 }
 
 template <typename T>
 void RunForward(const Gru<T>& gru, const RecurrentPlan& plan, const Launch& l) {
   const Sequences& n = gru.n;
   CheckLengths(n, plan.site, l.stream);
-  LoadState(n, plan.operands.In<T>(l, 5), n.state_stride(), gru.h, l.stream);
-  Project(gru, gru.linear ? 2 * n.hidden : n.width, l.stream);
+  LoadState(n, plan.operands.In<T>(l, recurrent::kInitialH), n.state_stride(), gru.h, l.stream);
+  Project(gru, gru.linear ? 2 * n.hidden : n.width(), l.stream);
   for (int64_t s = 0; s < n.steps; ++s) {
     AddRecurrent(gru, s, StatesFrom(gru, s), 0, gru.plain_width(), l.stream);
     if (gru.gated) {
       GruStep(gru, s, l.stream);
     } else {
       ForEachElement(
-          n.cells(), l.stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.RnnForward(s, i); });
+          n.all_cells(), l.stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.RnnForward(s, i); });
     }
   }
 }
@@ -170,13 +169,13 @@ template <typename T>
 void GruStepBack(const Gru<T>& gru, int64_t s, cudaStream_t stream) {
   const Sequences& n = gru.n;
   ForEachElement(
-      n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.GruBackward(s, i); });
+      n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.GruBackward(s, i); });
   if (gru.linear) {
     AddRecurrentGradient(gru, StepOf(n, gru.reset, s, n.hidden), 2 * n.hidden, n.hidden, gru.dh, stream);
   } else {
-    AddRecurrentGradient(gru, StepOf(n, gru.z + 2 * n.hidden, s, n.width), 2 * n.hidden, n.hidden, gru.d_reset_state, stream);
+    AddRecurrentGradient(gru, StepOf(n, gru.z + 2 * n.hidden, s, n.width()), 2 * n.hidden, n.hidden, gru.d_reset_state, stream);
     ForEachElement(
-        n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.ResetBackward(s, i); });
+        n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.ResetBackward(s, i); });
   }
 }
 
@@ -188,9 +187,9 @@ void RunBackward(const Gru<T>& gru, cudaStream_t stream) {
       GruStepBack(gru, s, stream);
     } else {
       ForEachElement(
-          n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.RnnBackward(s, i); });
+          n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { gru.RnnBackward(s, i); });
     }
-    AddRecurrentGradient(gru, StepOf(n, gru.z, s, n.width), 0, gru.plain_width(), gru.dh, stream);
+    AddRecurrentGradient(gru, StepOf(n, gru.z, s, n.width()), 0, gru.plain_width(), gru.dh, stream);
   }
 }
 
@@ -200,27 +199,27 @@ void BiasGradient(const Gru<T>& gru, T* db, cudaStream_t stream) {
   using A = Arithmetic<T>;
   if (db == nullptr) return;
   const Sequences& n = gru.n;
-  const int64_t width = n.width, hidden = n.hidden;
+  const int64_t width = n.width(), hidden = n.hidden;
   const Matrix<A, A> dz{gru.z, n.rows() * width, width, 1}, dr{gru.reset, n.rows() * hidden, hidden, 1};
   SumRows(
       n, width, dz, gru.sums, stream,
-      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) { db[2 * d * width + j] = db[(2 * d + 1) * width + j] = static_cast<T>(sum); });
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) { db[n.w_bias_at(d) + j] = db[n.r_bias_at(d) + j] = static_cast<T>(sum); });
   if (!gru.linear) return;
   SumRows(
       n, hidden, dr, gru.sums, stream,
-      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) { db[(2 * d + 1) * width + 2 * hidden + j] = static_cast<T>(sum); });
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) { db[n.r_bias_at(d, recurrent::kCandidateGate) + j] = static_cast<T>(sum); });
 }
 
 template <typename T>
 void WeightGradient(const Gru<T>& gru, T* dr, cudaStream_t stream) {
   const Sequences& n = gru.n;
   const int64_t plain = gru.plain_width();
-  RecurrentWeightGradient(gru, Transposed(n, gru.z, n.width), StatesFrom(gru, 0), 0, plain, dr, stream);
+  RecurrentWeightGradient(gru, Transposed(n, gru.z, n.width()), StatesFrom(gru, 0), 0, plain, dr, stream);
   if (!gru.gated) return;
   if (gru.linear) {
     RecurrentWeightGradient(gru, Transposed(n, gru.reset, n.hidden), StatesFrom(gru, 0), plain, n.hidden, dr, stream);
   } else {
-    RecurrentWeightGradient(gru, Transposed(n, gru.z + plain, n.width), StepOf(n, gru.reset, 0, n.hidden), plain, n.hidden, dr, stream);
+    RecurrentWeightGradient(gru, Transposed(n, gru.z + plain, n.width()), StepOf(n, gru.reset, 0, n.hidden), plain, n.hidden, dr, stream);
   }
 }
 
@@ -252,10 +251,10 @@ std::unique_ptr<Kernel> MakeGradient(bool gated, const KernelCall& call, const K
       gru.dy = l.In<T>(6);
       LoadState(n, l.In<T>(7), stride, gru.dh, l.stream);
       RunBackward(gru, l.stream);
-      InputGradients(gru, wanted.Of<T>(l, 0), wanted.Of<T>(l, 1), l.stream);
-      WeightGradient(gru, wanted.Of<T>(l, 2), l.stream);
-      BiasGradient(gru, wanted.Of<T>(l, 3), l.stream);
-      StoreState(n, gru.dh, stride, wanted.Of<T>(l, 5), l.stream);
+      InputGradients(gru, wanted.Of<T>(l, recurrent::kX), wanted.Of<T>(l, recurrent::kW), l.stream);
+      WeightGradient(gru, wanted.Of<T>(l, recurrent::kR), l.stream);
+      BiasGradient(gru, wanted.Of<T>(l, recurrent::kB), l.stream);
+      StoreState(n, gru.dh, stride, wanted.Of<T>(l, recurrent::kInitialH), l.stream);
     });
   });
 }

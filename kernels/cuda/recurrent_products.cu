@@ -16,13 +16,12 @@ struct KeptPeepholeTerm {
 
   GRADLOOM_DEVICE Arithmetic<T> operator()(int64_t d, int64_t row, int64_t column) const {
     const Sequences& n = steps.n;
-    const Quotient line = Divide(row, n.batch_first ? n.steps : n.batch), which = Divide(column, n.hidden);
-    const Cell at{d, n.batch_first ? line.quotient : line.rest, which.rest};
-    const int64_t t = n.batch_first ? line.rest : line.quotient;
-    if (!n.Active(t, at.b)) return 0;
-    // i, o, f as in dz. Time() is its own inverse.
+    const auto [t, b] = n.PlaceOf(row);
+    if (!n.Active(t, b)) return 0;
+    const Quotient which = Divide(column, n.hidden);
     const int64_t gate = which.quotient;
-    const Arithmetic<T> c = gate == 1 ? steps.Kept(at, row)[4 * n.hidden] : steps.CellBefore(n.Time(d, t, at.b), at);
+    const Cell at{d, b, which.rest};
+    const Arithmetic<T> c = gate == recurrent::kOutputGate ? steps.Kept(at, row)[4 * n.hidden] : steps.CellBefore(n.Time(d, t, b), at);
     return static_cast<Arithmetic<T>>(steps.Dz(at, row)[gate * n.hidden]) * c;
   }
 };
@@ -30,12 +29,12 @@ struct KeptPeepholeTerm {
 template <typename T>
 void LoadInitialState(const Steps<T>& c, cudaStream_t stream) {
   ForEachElement(
-      c.n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { c.state[i] = static_cast<T>(c.Initial(c.initial_h, c.n.CellOf(i))); });
+      c.n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { c.state[i] = static_cast<T>(c.Initial(c.initial_h, c.n.CellOf(i))); });
 }
 
 template <typename T>
 void GruSteps(const Steps<T>& c, const StepsPlan& plan, int64_t s, const Arithmetic<T>* product, cudaStream_t stream) {
-  const int64_t cells = c.n.cells();
+  const int64_t cells = c.n.all_cells();
   if (c.linear) {
     ForEachElement(
         cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.LinearGruForward(s, i, product); });
@@ -62,10 +61,10 @@ void RunForward(const Steps<T>& c, const StepsPlan& plan, cudaStream_t stream) {
       GruSteps(c, plan, s, product, stream);
     } else if (c.gates == 4) {
       ForEachElement(
-          n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { c.LstmForward(s, i, product); });
+          n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { c.LstmForward(s, i, product); });
     } else {
       ForEachElement(
-          n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { c.RnnForward(s, i, product); });
+          n.all_cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { c.RnnForward(s, i, product); });
     }
   }
 }
@@ -74,9 +73,9 @@ void RunForward(const Steps<T>& c, const StepsPlan& plan, cudaStream_t stream) {
 template <typename T>
 void RunBackward(const Steps<T>& c, const StepsPlan& plan, bool initial, cudaStream_t stream) {
   const Sequences& n = c.n;
-  const int64_t cells = n.cells();
+  const int64_t cells = n.all_cells();
   for (int64_t s = n.steps - 1; s >= 0; --s) {
-    T* const dr = c.dr + c.Place(s) * n.batch * n.width;
+    T* const dr = c.dr + c.Place(s) * n.batch * n.width();
     if (c.gates == 4) {
       ForEachElement(
           cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.LstmBackward(s, i); });
@@ -101,17 +100,17 @@ void BiasGradient(const Steps<T>& c, T* db, cudaStream_t stream) {
   using A = Arithmetic<T>;
   if (db == nullptr) return;
   const Sequences& n = c.n;
-  const int64_t width = n.width;
+  const int64_t width = n.width();
   const bool linear = c.linear;
   const Matrix<A, T> dz{c.dz, width, n.directions * width, 1}, dr{c.dr, n.rows() * width, width, 1};
   SumRows(
       n, width, dz, c.sums, stream, GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) {
-        db[2 * d * width + j] = static_cast<T>(sum);
-        if (!linear) db[(2 * d + 1) * width + j] = static_cast<T>(sum);
+        db[n.w_bias_at(d) + j] = static_cast<T>(sum);
+        if (!linear) db[n.r_bias_at(d) + j] = static_cast<T>(sum);
       });
   if (!linear) return;
   SumRows(
-      n, width, dr, c.sums, stream, GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) { db[(2 * d + 1) * width + j] = static_cast<T>(sum); });
+      n, width, dr, c.sums, stream, GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) { db[n.r_bias_at(d) + j] = static_cast<T>(sum); });
 }
 
 // X, or a copy with zeros past the ends of sequences: the elements there may be NaN or infinite, which zero gradients would not hide.
@@ -122,8 +121,7 @@ const T* XWithinLengths(const Steps<T>& c, T* copy, cudaStream_t stream) {
   const T* const x = c.x;
   ForEachElement(
       n.rows() * n.input, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const Quotient line = Divide(Divide(i, n.input).quotient, n.batch_first ? n.steps : n.batch);
-        const int64_t t = n.batch_first ? line.rest : line.quotient, b = n.batch_first ? line.quotient : line.rest;
+        const auto [t, b] = n.PlaceOf(Divide(i, n.input).quotient);
         copy[i] = n.Active(t, b) ? x[i] : static_cast<T>(Arithmetic<T>(0));
       });
   return copy;
@@ -157,28 +155,28 @@ void RunGradientCall(const StepsPlan& plan, const Launch& l) {
   const T* const d_last = l.In<T>(extents.grad(1));
   LoadState(n, d_last, stride, c.dh, l.stream);
   if (c.gates == 4) LoadState(n, l.In<T>(extents.grad(2)), stride, c.dc, l.stream);
-  const int64_t cells = n.cells();
+  const int64_t cells = n.all_cells();
   ForEachElement(
       n.steps * cells, l.stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const Quotient step = Divide(i, cells);
         c.GatherBefore(step.quotient, step.rest);
       });
-  T* const d_initial = plan.wanted.template Of<T>(l, 5);
+  T* const d_initial = plan.wanted.template Of<T>(l, recurrent::kInitialH);
   RunBackward(c, plan, d_initial != nullptr, l.stream);
-  if (T* const dx = plan.wanted.template Of<T>(l, 0)) plan.x_gradient.Run(c.dz, c.w, dx, c.workspace, l.stream);
-  if (T* const dw = plan.wanted.template Of<T>(l, 1)) {
+  if (T* const dx = plan.wanted.template Of<T>(l, recurrent::kX)) plan.x_gradient.Run(c.dz, c.w, dx, c.workspace, l.stream);
+  if (T* const dw = plan.wanted.template Of<T>(l, recurrent::kW)) {
     const T* const x = XWithinLengths(c, Steps<T>::template At<T>(l, plan.at.x), l.stream);
     plan.w_gradient.Run(c.dz, x, dw, c.workspace, l.stream);
   }
-  if (T* const dr = plan.wanted.template Of<T>(l, 2)) {
+  if (T* const dr = plan.wanted.template Of<T>(l, recurrent::kR)) {
     plan.r_gradient.Run(c.dr, c.before, dr, c.workspace, l.stream);
     if (extents.resets()) plan.r_candidate_gradient.Run(c.dr + 2 * n.hidden, c.reset_before, dr + plan.candidate_at, c.workspace, l.stream);
   }
-  BiasGradient(c, plan.wanted.template Of<T>(l, 3), l.stream);
+  BiasGradient(c, plan.wanted.template Of<T>(l, recurrent::kB), l.stream);
   if (d_initial != nullptr) StoreState(n, c.dh, stride, d_initial, l.stream);
   if (c.gates != 4) return;
-  StoreState(n, c.dc, stride, plan.wanted.template Of<T>(l, 6), l.stream);
-  PeepholeGradient(c.n, KeptPeepholeTerm<T>{c}, c.sums, plan.wanted.template Of<T>(l, 7), l.stream);
+  StoreState(n, c.dc, stride, plan.wanted.template Of<T>(l, recurrent::kInitialC), l.stream);
+  PeepholeGradient(c.n, KeptPeepholeTerm<T>{c}, c.sums, plan.wanted.template Of<T>(l, recurrent::kPeephole), l.stream);
 }
 
 template <typename F>

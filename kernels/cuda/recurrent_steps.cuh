@@ -73,13 +73,13 @@ struct Steps {
         one_gradient(HasOneGradient(plan.extents)),
         linear(plan.extents.linear),
         relu(plan.extents.relu),
-        x(l.In<T>(0)),
-        w(l.In<T>(1)),
-        r(l.In<T>(2)),
-        bias(plan.operands.template In<T>(l, 3)),
-        initial_h(plan.operands.template In<T>(l, 5)),
-        initial_c(gates == 4 ? plan.operands.template In<T>(l, 6) : nullptr),
-        peephole(gates == 4 ? plan.operands.template In<T>(l, 7) : nullptr),
+        x(l.In<T>(recurrent::kX)),
+        w(l.In<T>(recurrent::kW)),
+        r(l.In<T>(recurrent::kR)),
+        bias(plan.operands.template In<T>(l, recurrent::kB)),
+        initial_h(plan.operands.template In<T>(l, recurrent::kInitialH)),
+        initial_c(gates == 4 ? plan.operands.template In<T>(l, recurrent::kInitialC) : nullptr),
+        peephole(gates == 4 ? plan.operands.template In<T>(l, recurrent::kPeephole) : nullptr),
         kept(At<A>(l, plan.at.kept)),
         y(At<T>(l, plan.at.y)),
         state(At<T>(l, plan.at.state)),
@@ -95,28 +95,27 @@ struct Steps {
         d_reset_state(At<A>(l, plan.at.d_reset_state)),
         sums(At<A>(l, plan.at.sums)),
         workspace(At<char>(l, plan.at.workspace)) {
-    n.lengths = plan.operands.template In<int32_t>(l, 4);
+    n.lengths = plan.operands.template In<int32_t>(l, recurrent::kLengths);
   }
 
-  // The row of time t, and that of step s.
-  GRADLOOM_DEVICE int64_t RowAt(int64_t t, int64_t b) const { return n.batch_first ? b * n.steps + t : t * n.batch + b; }
-  GRADLOOM_DEVICE int64_t RowOf(int64_t s, const Sequences::Cell& at) const { return RowAt(n.Time(at.d, s, at.b), at.b); }
+  // The row of step s.
+  GRADLOOM_DEVICE int64_t RowOf(int64_t s, const Sequences::Cell& at) const { return n.row(n.Time(at.d, s, at.b), at.b); }
   // The position of step s in arrays ordered by step. If dz and dr are one array, it is the time.
-  constexpr int64_t Place(int64_t s) const { return one_gradient && n.reversed ? n.steps - 1 - s : s; }
+  constexpr int64_t Place(int64_t s) const { return one_gradient ? n.time(0, s, n.steps) : s; }
   GRADLOOM_DEVICE int64_t OrderedRow(int64_t s, const Sequences::Cell& at) const { return at.d * n.rows() + Place(s) * n.batch + at.b; }
 
   GRADLOOM_DEVICE A* Kept(const Sequences::Cell& at, int64_t row) const { return kept + (at.d * n.rows() + row) * kept_row + at.j; }
   GRADLOOM_DEVICE T* YOf(int64_t s, const Sequences::Cell& at) const { return y + n.YAt(s, at); }
-  GRADLOOM_DEVICE T* Dz(const Sequences::Cell& at, int64_t row) const { return dz + (row * n.directions + at.d) * n.width + at.j; }
-  GRADLOOM_DEVICE T* Dr(int64_t s, const Sequences::Cell& at) const { return dr + OrderedRow(s, at) * n.width + at.j; }
+  GRADLOOM_DEVICE T* Dz(const Sequences::Cell& at, int64_t row) const { return dz + (row * n.directions + at.d) * n.width() + at.j; }
+  GRADLOOM_DEVICE T* Dr(int64_t s, const Sequences::Cell& at) const { return dr + OrderedRow(s, at) * n.width() + at.j; }
   GRADLOOM_DEVICE A Initial(const T* from, const Sequences::Cell& at) const {
-    return from == nullptr ? A(0) : static_cast<A>(from[n.StateAt(at.d, at.b) + at.j]);
+    return from == nullptr ? A(0) : static_cast<A>(from[n.StateAt(at)]);
   }
   GRADLOOM_DEVICE A InputBias(const Sequences::Cell& at, int64_t gate) const {
-    return bias == nullptr ? A(0) : static_cast<A>(bias[2 * at.d * n.width + gate * n.hidden + at.j]);
+    return bias == nullptr ? A(0) : static_cast<A>(bias[n.w_bias_at(at.d, gate) + at.j]);
   }
   GRADLOOM_DEVICE A RecurrentBias(const Sequences::Cell& at, int64_t gate) const {
-    return bias == nullptr ? A(0) : static_cast<A>(bias[(2 * at.d + 1) * n.width + gate * n.hidden + at.j]);
+    return bias == nullptr ? A(0) : static_cast<A>(bias[n.r_bias_at(at.d, gate) + at.j]);
   }
   // A gate's part of a step's product, which has `count` gates; `product` is null if the state is 0.
   GRADLOOM_DEVICE A Stepped(const A* product, const Sequences::Cell& at, int64_t gate, int64_t count) const {
@@ -126,8 +125,8 @@ struct Steps {
   GRADLOOM_DEVICE A Argument(const A* from, const A* product, const Sequences::Cell& at, int64_t gate, int64_t count) const {
     return from[gate * n.hidden] + Stepped(product, at, gate, count) + InputBias(at, gate) + RecurrentBias(at, gate);
   }
-  GRADLOOM_DEVICE A Peephole(const Sequences::Cell& at, int which) const {
-    return peephole == nullptr ? A(0) : static_cast<A>(peephole[(at.d * 3 + which) * n.hidden + at.j]);
+  GRADLOOM_DEVICE A Peephole(const Sequences::Cell& at, int64_t gate) const {
+    return peephole == nullptr ? A(0) : static_cast<A>(peephole[n.peephole_at(at.d, gate) + at.j]);
   }
   // LSTM's cell state before step s, for a sequence that has this step.
   GRADLOOM_DEVICE A CellBefore(int64_t s, const Sequences::Cell& at) const {
@@ -139,7 +138,7 @@ struct Steps {
   }
 
   GRADLOOM_DEVICE void Store(T* to, const Sequences::Cell& at, T value) const {
-    if (to != nullptr) to[n.StateAt(at.d, at.b) + at.j] = value;
+    if (to != nullptr) to[n.StateAt(at)] = value;
   }
   // Handles a step past the end of a sequence.
   GRADLOOM_DEVICE void Skip(int64_t s, const Sequences::Cell& at) const {
@@ -166,11 +165,11 @@ struct Steps {
     const int64_t hidden = n.hidden;
     A* const k = Kept(at, RowOf(s, at));
     const A c0 = CellBefore(s, at);
-    const A in = Logistic(Argument(k, product, at, 0, 4) + Peephole(at, 0) * c0);
-    const A forget = Logistic(Argument(k, product, at, 2, 4) + Peephole(at, 2) * c0);
+    const A in = Logistic(Argument(k, product, at, 0, 4) + Peephole(at, recurrent::kInputGate) * c0);
+    const A forget = Logistic(Argument(k, product, at, 2, 4) + Peephole(at, recurrent::kForgetGate) * c0);
     const A cell = ::tanh(Argument(k, product, at, 3, 4));
     const A c1 = forget * c0 + in * cell;
-    const A out = Logistic(Argument(k, product, at, 1, 4) + Peephole(at, 1) * c1);
+    const A out = Logistic(Argument(k, product, at, 1, 4) + Peephole(at, recurrent::kOutputGate) * c1);
     k[0] = in;
     k[hidden] = out;
     k[2 * hidden] = forget;
@@ -232,7 +231,7 @@ struct Steps {
       if (s > 0)
         value = *YOf(s - 1, at);
       else if (initial_h != nullptr)
-        value = initial_h[n.StateAt(at.d, at.b) + at.j];
+        value = initial_h[n.StateAt(at)];
     }
     before[OrderedRow(s, at) * n.hidden + at.j] = value;
   }
@@ -259,14 +258,14 @@ struct Steps {
     const A in = k[0], out = k[hidden], forget = k[2 * hidden], cell = k[3 * hidden];
     const A c0 = CellBefore(s, at), squashed = ::tanh(k[4 * hidden]), d_h = Upstream(s, at, i);
     const A d_out = d_h * squashed * (out * (1 - out));
-    const A d_cell = dc[i] + d_h * out * (1 - squashed * squashed) + d_out * Peephole(at, 1);
+    const A d_cell = dc[i] + d_h * out * (1 - squashed * squashed) + d_out * Peephole(at, recurrent::kOutputGate);
     const A d_in = d_cell * cell * (in * (1 - in)), d_forget = d_cell * c0 * (forget * (1 - forget));
     const A d_candidate = d_cell * in * (1 - cell * cell);
     SetGradient(s, at, row, 0, d_in, d_in);
     SetGradient(s, at, row, 1, d_out, d_out);
     SetGradient(s, at, row, 2, d_forget, d_forget);
     SetGradient(s, at, row, 3, d_candidate, d_candidate);
-    dc[i] = d_cell * forget + d_in * Peephole(at, 0) + d_forget * Peephole(at, 2);
+    dc[i] = d_cell * forget + d_in * Peephole(at, recurrent::kInputGate) + d_forget * Peephole(at, recurrent::kForgetGate);
     dh[i] = 0;
   }
 

@@ -78,8 +78,9 @@ std::vector<T> Transposed(int64_t m, int64_t k, const T* a, int64_t step) {
 }
 
 // The time of each step of each sequence.
-std::vector<int64_t> TimesOf(const KernelCall& call, const void* const* inputs, const RecurrentExtents& size, bool reverse) {
-  std::vector<int64_t> lengths = InputInts(call, inputs, 4, std::vector<int64_t>(static_cast<size_t>(size.batch), size.steps));
+std::vector<int64_t> TimesOf(const KernelCall& call, const void* const* inputs, const RecurrentExtents& size, int64_t direction) {
+  std::vector<int64_t> lengths =
+      InputInts(call, inputs, recurrent::kLengths, std::vector<int64_t>(static_cast<size_t>(size.batch), size.steps));
   std::vector<int64_t> times(static_cast<size_t>(size.steps * size.batch), -1);
   for (int64_t b = 0; b < size.batch; ++b) {
     const int64_t length = lengths[static_cast<size_t>(b)];
@@ -87,7 +88,7 @@ std::vector<int64_t> TimesOf(const KernelCall& call, const void* const* inputs, 
       throw Error(ErrorCode::kData, call.op + ": sequence " + std::to_string(b) + " has length " + std::to_string(length) +
                                         " in sequence_lens, X has " + std::to_string(size.steps) + " steps");
     }
-    for (int64_t s = 0; s < length; ++s) times[static_cast<size_t>(s * size.batch + b)] = reverse ? length - 1 - s : s;
+    for (int64_t s = 0; s < length; ++s) times[static_cast<size_t>(s * size.batch + b)] = size.time(direction, s, length);
   }
   return times;
 }
@@ -186,16 +187,16 @@ void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int6
 template <typename T>
 RecurrentDirection<T>::RecurrentDirection(const KernelCall& call, const void* const* inputs, int64_t which)
     : size(call), direction(which), clip(call.attributes.Float("clip", 0)) {
-  times = TimesOf(call, inputs, size, size.backwards(direction));
-  w = In<T>(inputs, 1) + direction * size.width() * size.input;
-  r = In<T>(inputs, 2) + direction * size.width() * size.hidden;
-  const bool bias = Has(call.inputs, 3);
-  w_bias = bias ? In<T>(inputs, 3) + direction * 2 * size.width() : nullptr;
-  r_bias = bias ? w_bias + size.width() : nullptr;
+  times = TimesOf(call, inputs, size, direction);
+  w = In<T>(inputs, recurrent::kW) + size.w_at(direction);
+  r = In<T>(inputs, recurrent::kR) + size.r_at(direction);
+  const T* bias = Has(call.inputs, recurrent::kB) ? In<T>(inputs, recurrent::kB) : nullptr;
+  w_bias = bias == nullptr ? nullptr : bias + size.w_bias_at(direction);
+  r_bias = bias == nullptr ? nullptr : bias + size.r_bias_at(direction);
   x.resize(static_cast<size_t>(size.steps * size.batch * size.input));
   for (size_t i = 0; i < times.size(); ++i) {
     if (times[i] < 0) continue;
-    const T* from = In<T>(inputs, 0) + size.x_at(times[i], static_cast<int64_t>(i) % size.batch);
+    const T* from = In<T>(inputs, recurrent::kX) + size.x_at(times[i], static_cast<int64_t>(i) % size.batch);
     std::copy_n(from, size.input, x.data() + static_cast<int64_t>(i) * size.input);
   }
   r_transposed.resize(static_cast<size_t>(size.hidden * size.width()));
@@ -263,11 +264,11 @@ void RecurrentDirection<T>::WriteState(const T* last, void* y_h) const {
 }
 
 template <typename T>
-void RecurrentDirection<T>::WriteKept(int64_t first, const T* rows, int64_t count, int64_t blocks, void* kept) const {
+void RecurrentDirection<T>::WriteKept(int64_t first, const T* rows, int64_t count, void* kept) const {
   if (kept == nullptr) return;
-  const int64_t width = blocks * size.hidden;
-  T* const out = static_cast<T*>(kept) + direction * size.steps * size.batch * width + first * size.hidden;
-  const auto at = [&](int64_t t, int64_t b) { return out + (size.batch_first ? b * size.steps + t : t * size.batch + b) * width; };
+  const int64_t width = size.kept * size.hidden;
+  T* const out = static_cast<T*>(kept) + direction * size.rows() * width + first * size.hidden;
+  const auto at = [&](int64_t t, int64_t b) { return out + size.row(t, b) * width; };
   // A sequence of n steps has the times [0, n).
   for (size_t i = 0; i < times.size(); ++i) {
     const int64_t s = static_cast<int64_t>(i) / size.batch, b = static_cast<int64_t>(i) % size.batch;
@@ -313,10 +314,10 @@ void RecurrentDirection<T>::AddInputGradients(const std::vector<T>& dz, void* dx
     }
   }
   if (dw != nullptr) {
-    T* to = static_cast<T*>(dw) + direction * size.width() * size.input;
+    T* to = static_cast<T*>(dw) + size.w_at(direction);
     AddProduct(size.width(), size.input, rows, dz.data(), int64_t{1}, size.width(), x.data(), size.input, to, size.input);
   }
-  if (db != nullptr) AddColumnSums(rows, size.width(), dz.data(), size.width(), static_cast<T*>(db) + direction * 2 * size.width());
+  if (db != nullptr) AddColumnSums(rows, size.width(), dz.data(), size.width(), static_cast<T*>(db) + size.w_bias_at(direction));
 }
 
 template struct RecurrentDirection<float>;

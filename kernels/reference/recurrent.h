@@ -39,8 +39,8 @@ void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int6
 // One direction of a call.
 template <typename T>
 struct RecurrentDirection {
-  // Operands 0 to 4 are X, W, R, B and sequence_lens, in the forward and in the gradient operators. Throws Error(kData) for a length
-  // outside [0, steps].
+  // The operands are those of recurrent::Input, in the forward and in the gradient operators. Throws Error(kData) for a length outside
+  // [0, steps].
   RecurrentDirection(const KernelCall& call, const void* const* inputs, int64_t direction);
 
   RecurrentExtents size;
@@ -70,9 +70,9 @@ struct RecurrentDirection {
   // Write Y from h [steps + 1, batch, hidden], where h[0] is the initial state, and the last state.
   void WriteSequence(const T* h, void* y) const;
   void WriteState(const T* last, void* y_h) const;
-  // Writes `rows` [steps, batch, count * hidden] to blocks [first, first + count) of the `blocks` blocks of `hidden` elements that a
-  // training form keeps per step, in the row order of X; zeros past the ends of sequences. Does nothing if `kept` is null.
-  void WriteKept(int64_t first, const T* rows, int64_t count, int64_t blocks, void* kept) const;
+  // Writes `rows` [steps, batch, count * hidden] to blocks [first, first + count) of those that a training form keeps per step, in the row
+  // order of X; zeros past the ends of sequences. Does nothing if `kept` is null.
+  void WriteKept(int64_t first, const T* rows, int64_t count, void* kept) const;
 
   // dh[batch, hidden] += the gradient of Y at step s.
   void AddSequenceGradient(int64_t s, const void* dy, T* dh) const;

@@ -23,15 +23,15 @@ struct Gru {
         gated(is_gru),
         linear(call.attributes.Int("linear_before_reset", 0) != 0),
         f(ActivationsOf(call, direction, is_gru ? std::vector<std::string>{"Sigmoid", "Tanh"} : std::vector<std::string>{"Tanh"})) {
-    const int64_t state = dir.size.batch * dir.size.hidden;
-    h = dir.State(call, inputs, 5);
+    const int64_t state = dir.size.cells();
+    h = dir.State(call, inputs, recurrent::kInitialH);
     h.resize(static_cast<size_t>((dir.size.steps + 1) * state));
     if (gated) reset.resize(static_cast<size_t>(dir.size.steps * state));
     z = dir.Projection();
     gates.resize(z.size());
   }
 
-  int64_t cells() const { return dir.size.batch * dir.size.hidden; }
+  int64_t cells() const { return dir.size.cells(); }
   // The number of columns of the product with R that depend only on the state.
   int64_t plain_width() const { return gated ? 2 * dir.size.hidden : dir.size.width(); }
 
@@ -145,7 +145,7 @@ struct Gru {
       });
     } else {
       std::vector<T> d_reset_h(static_cast<size_t>(n.batch * H));
-      AddProduct(n.batch, H, H, dz + 2 * H, n.width(), int64_t{1}, dir.r + 2 * H * H, H, d_reset_h.data(), H);
+      AddProduct(n.batch, H, H, dz + 2 * H, n.width(), int64_t{1}, dir.r + n.r_at(0, recurrent::kCandidateGate), H, d_reset_h.data(), H);
       ForEachCell([&](int64_t b, int64_t j) {
         const int64_t at = b * n.width() + j;
         dz[at + H] = d_reset_h[static_cast<size_t>(b * H + j)] * h0[b * H + j];
@@ -166,15 +166,15 @@ template <bool kGru>
 void Forward(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloat(call.inputs[0].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
+    for (int64_t d = 0; d < call.inputs[recurrent::kW].shape[0]; ++d) {
       Gru<T> gru(call, inputs, d, kGru);
       gru.RunForward();
       gru.dir.WriteSequence(gru.h.data(), outputs[0]);
       if (call.outputs.size() > 1) gru.dir.WriteState(gru.h.data() + gru.dir.size.steps * gru.cells(), outputs[1]);
       if (call.outputs.size() > 2) {
-        const int64_t blocks = gru.linear ? 4 : 3;
-        gru.dir.WriteKept(0, gru.gates.data(), 3, blocks, outputs[2]);
-        if (gru.linear) gru.dir.WriteKept(3, gru.reset.data(), 1, blocks, outputs[2]);
+        const int64_t gates = gru.dir.size.gates;
+        gru.dir.WriteKept(0, gru.gates.data(), gates, outputs[2]);
+        if (gru.linear) gru.dir.WriteKept(gates, gru.reset.data(), 1, outputs[2]);
       }
     }
   });
@@ -186,30 +186,31 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
   WithFloat(call.inputs[0].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     ZeroOutputs(call, outputs);
-    for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
+    for (int64_t d = 0; d < call.inputs[recurrent::kW].shape[0]; ++d) {
       Gru<T> gru(call, inputs, d, kGru);
       gru.RunForward();
       const RecurrentDirection<T>& dir = gru.dir;
       const RecurrentExtents& n = dir.size;
-      std::vector<T> dh = dir.StateGradient(inputs[7]);
+      std::vector<T> dh = dir.StateGradient(inputs[n.grad(1)]);
       std::vector<T> dz(gru.z.size()), dr(gru.z.size());
       for (int64_t s = n.steps - 1; s >= 0; --s) {
-        dir.AddSequenceGradient(s, inputs[6], dh.data());
+        dir.AddSequenceGradient(s, inputs[n.grad(0)], dh.data());
         gru.BackwardStep(s, dh.data(), dz.data() + s * n.batch * n.width(), dr.data() + s * n.batch * n.width());
       }
-      dir.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
+      dir.AddInputGradients(dz, GradientOf(call, outputs, recurrent::kX), GradientOf(call, outputs, recurrent::kW),
+                            GradientOf(call, outputs, recurrent::kB));
       const int64_t rows = n.steps * n.batch, H = n.hidden;
-      if (T* to = static_cast<T*>(GradientOf(call, outputs, 2))) {
-        to += d * n.width() * H;
+      if (T* to = static_cast<T*>(GradientOf(call, outputs, recurrent::kR))) {
+        to += n.r_at(d);
         const int64_t plain = gru.plain_width();
         AddProduct(plain, H, rows, dr.data(), int64_t{1}, n.width(), gru.h.data(), H, to, H);
         const T* state = gru.linear ? gru.h.data() : gru.reset.data();
         if (kGru) AddProduct(H, H, rows, dr.data() + plain, int64_t{1}, n.width(), state, H, to + plain * H, H);
       }
-      if (T* db = static_cast<T*>(GradientOf(call, outputs, 3))) {
-        AddColumnSums(rows, n.width(), dr.data(), n.width(), db + (2 * d + 1) * n.width());
+      if (T* db = static_cast<T*>(GradientOf(call, outputs, recurrent::kB))) {
+        AddColumnSums(rows, n.width(), dr.data(), n.width(), db + n.r_bias_at(d));
       }
-      dir.WriteState(dh.data(), GradientOf(call, outputs, 5));
+      dir.WriteState(dh.data(), GradientOf(call, outputs, recurrent::kInitialH));
     }
   });
 }

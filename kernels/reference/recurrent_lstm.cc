@@ -7,9 +7,6 @@
 namespace gradloom {
 namespace {
 
-// The number of gates in the rows of W and R; peepholes are in the order i, o, f.
-constexpr int64_t kGates = 4;
-
 template <typename T>
 struct Lstm {
   RecurrentDirection<T> dir;
@@ -27,10 +24,10 @@ struct Lstm {
       : dir(call, inputs, direction),
         coupled(call.attributes.Int("input_forget", 0) != 0),
         f(ActivationsOf(call, direction, {"Sigmoid", "Tanh", "Tanh"})),
-        peephole(Has(call.inputs, 7) ? In<T>(inputs, 7) + direction * 3 * dir.size.hidden : nullptr) {
-    const int64_t cells = dir.size.batch * dir.size.hidden;
-    h = dir.State(call, inputs, 5);
-    c = dir.State(call, inputs, 6);
+        peephole(Has(call.inputs, recurrent::kPeephole) ? In<T>(inputs, recurrent::kPeephole) + dir.size.peephole_at(direction) : nullptr) {
+    const int64_t cells = dir.size.cells();
+    h = dir.State(call, inputs, recurrent::kInitialH);
+    c = dir.State(call, inputs, recurrent::kInitialC);
     h.resize(static_cast<size_t>((dir.size.steps + 1) * cells));
     c.resize(h.size());
     squashed.resize(static_cast<size_t>(dir.size.steps * cells));
@@ -38,7 +35,7 @@ struct Lstm {
     gates.resize(z.size());
   }
 
-  int64_t cells() const { return dir.size.batch * dir.size.hidden; }
+  int64_t cells() const { return dir.size.cells(); }
 
   void Forward() {
     const RecurrentExtents& n = dir.size;
@@ -140,7 +137,7 @@ struct Lstm {
 void Forward(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloat(call.inputs[0].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
+    for (int64_t d = 0; d < call.inputs[recurrent::kW].shape[0]; ++d) {
       Lstm<T> lstm(call, inputs, d);
       lstm.Forward();
       const int64_t last = lstm.dir.size.steps * lstm.cells();
@@ -148,8 +145,9 @@ void Forward(const KernelCall& call, const void* const* inputs, void* const* out
       if (call.outputs.size() > 1) lstm.dir.WriteState(lstm.h.data() + last, outputs[1]);
       if (call.outputs.size() > 2) lstm.dir.WriteState(lstm.c.data() + last, outputs[2]);
       if (call.outputs.size() > 3) {
-        lstm.dir.WriteKept(0, lstm.gates.data(), kGates, 5, outputs[3]);
-        lstm.dir.WriteKept(kGates, lstm.c.data() + lstm.cells(), 1, 5, outputs[3]);
+        const int64_t gates = lstm.dir.size.gates;
+        lstm.dir.WriteKept(0, lstm.gates.data(), gates, outputs[3]);
+        lstm.dir.WriteKept(gates, lstm.c.data() + lstm.cells(), 1, outputs[3]);
       }
     }
   });
@@ -160,34 +158,34 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
   WithFloat(call.inputs[0].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     ZeroOutputs(call, outputs);
-    for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
+    for (int64_t d = 0; d < call.inputs[recurrent::kW].shape[0]; ++d) {
       Lstm<T> lstm(call, inputs, d);
       lstm.Forward();
       const RecurrentDirection<T>& dir = lstm.dir;
       const RecurrentExtents& n = dir.size;
-      std::vector<T> dh = dir.StateGradient(inputs[9]), dc = dir.StateGradient(inputs[10]);
+      std::vector<T> dh = dir.StateGradient(inputs[n.grad(1)]), dc = dir.StateGradient(inputs[n.grad(2)]);
       std::vector<T> dz(lstm.z.size());
-      T* dp = static_cast<T*>(GradientOf(call, outputs, 7));
-      if (dp != nullptr) dp += d * 3 * n.hidden;
+      T* dp = static_cast<T*>(GradientOf(call, outputs, recurrent::kPeephole));
+      if (dp != nullptr) dp += n.peephole_at(d);
       for (int64_t s = n.steps - 1; s >= 0; --s) {
-        dir.AddSequenceGradient(s, inputs[8], dh.data());
+        dir.AddSequenceGradient(s, inputs[n.grad(0)], dh.data());
         T* dzs = dz.data() + s * n.batch * n.width();
         for (int64_t b = 0; b < n.batch; ++b) {
           if (dir.active(s, b)) lstm.BackwardCell(s, b, dh.data() + b * n.hidden, dc.data() + b * n.hidden, dzs + b * n.width(), dp);
         }
         AddProduct(n.batch, n.hidden, n.width(), dzs, n.width(), int64_t{1}, dir.r, n.hidden, dh.data(), n.hidden);
       }
-      dir.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
+      dir.AddInputGradients(dz, GradientOf(call, outputs, recurrent::kX), GradientOf(call, outputs, recurrent::kW),
+                            GradientOf(call, outputs, recurrent::kB));
       const int64_t rows = n.steps * n.batch;
-      if (T* dr = static_cast<T*>(GradientOf(call, outputs, 2))) {
-        AddProduct(n.width(), n.hidden, rows, dz.data(), int64_t{1}, n.width(), lstm.h.data(), n.hidden, dr + d * n.width() * n.hidden,
-                   n.hidden);
+      if (T* dr = static_cast<T*>(GradientOf(call, outputs, recurrent::kR))) {
+        AddProduct(n.width(), n.hidden, rows, dz.data(), int64_t{1}, n.width(), lstm.h.data(), n.hidden, dr + n.r_at(d), n.hidden);
       }
-      if (T* db = static_cast<T*>(GradientOf(call, outputs, 3))) {
-        AddColumnSums(rows, n.width(), dz.data(), n.width(), db + (2 * d + 1) * n.width());
+      if (T* db = static_cast<T*>(GradientOf(call, outputs, recurrent::kB))) {
+        AddColumnSums(rows, n.width(), dz.data(), n.width(), db + n.r_bias_at(d));
       }
-      dir.WriteState(dh.data(), GradientOf(call, outputs, 5));
-      dir.WriteState(dc.data(), GradientOf(call, outputs, 6));
+      dir.WriteState(dh.data(), GradientOf(call, outputs, recurrent::kInitialH));
+      dir.WriteState(dc.data(), GradientOf(call, outputs, recurrent::kInitialC));
     }
   });
 }

@@ -59,7 +59,7 @@ RecurrentProducts::RecurrentProducts(const KernelCall& call) {
   const int64_t plain = n.plain_gates() * hidden;
   BlasProduct common{.dtype = type, .result = DType::kFloat32, .batch = n.directions};
   common.allow_tf32 = call.attributes.Int("allow_tf32", 0) != 0;
-  candidate_at = 2 * hidden * hidden;
+  candidate_at = n.r_at(0, recurrent::kCandidateGate);
   if (!n.gradient || n.recomputes) {
     project = common;
     project.m = rows;
