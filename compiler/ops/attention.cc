@@ -30,7 +30,8 @@
 namespace gradloom {
 namespace {
 
-enum Operand { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
+using enum attention::Input;
+using enum attention::Output;
 
 void Refuse(const Node& node, ErrorCode code, const std::string& message) { throw Error(code, message, Describe(node)); }
 
@@ -158,7 +159,7 @@ std::vector<ValueType> AllTypes(const Graph& graph, const Node& node) {
 }
 
 std::vector<ValueType> AttentionTypes(const Graph& graph, const Node& node) {
-  ExpectArity(node, 3, kOperands, 4);
+  ExpectArity(node, 3, kInputs, kScores + 1);
   return OutputTypes(node, AllTypes(graph, node));
 }
 
@@ -175,15 +176,15 @@ ValueType LogSumsType(const Graph& graph, const Node& node) {
 }
 
 std::vector<ValueType> AttentionTrainingTypes(const Graph& graph, const Node& node) {
-  ExpectArity(node, 3, kOperands, 5);
+  ExpectArity(node, 3, kInputs, kLogSums + 1);
   std::vector<ValueType> types = AllTypes(graph, node);
   types.push_back(LogSumsType(graph, node));
   return OutputTypes(node, types);
 }
 
 std::vector<ValueType> AttentionDropoutTypes(const Graph& graph, const Node& node) {
-  ExpectArity(node, kOperands + 2, kOperands + 3, 1);
-  ExpectSeeds(graph, node, kOperands);
+  ExpectArity(node, kSeed + 2, kSeed + 3, 1);
+  ExpectSeeds(graph, node, kSeed);
   ExpectRatio(node);
   return OutputTypes(node, AllTypes(graph, node));
 }
@@ -194,7 +195,7 @@ std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node, int l
   ExpectArity(node, least, most, static_cast<int>(wanted.size()));
   const std::vector<ValueType> outputs = AllTypes(graph, node);
   for (int i = 0; i < 3; ++i) {
-    if (HasInput(node, kOperands + i)) ExpectInput(graph, node, kOperands + i, outputs[static_cast<size_t>(i)]);
+    if (HasInput(node, kGradY + i)) ExpectInput(graph, node, kGradY + i, outputs[static_cast<size_t>(i)]);
   }
   std::vector<ValueType> types;
   for (int64_t i : wanted) {
@@ -207,24 +208,23 @@ std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node, int l
 }
 
 std::vector<ValueType> AttentionGradTypes(const Graph& graph, const Node& node) {
-  constexpr int kY = kOperands + 3, kLogSums = kY + 1;
-  std::vector<ValueType> types = GradientTypes(graph, node, kY, kLogSums + 1);
-  if (static_cast<int>(node.inputs.size()) > kY) {
-    ExpectInput(graph, node, kY, AllTypes(graph, node)[0]);
-    ExpectInput(graph, node, kLogSums, LogSumsType(graph, node));
+  std::vector<ValueType> types = GradientTypes(graph, node, kKeptY, kKeptLogSums + 1);
+  if (static_cast<int>(node.inputs.size()) > kKeptY) {
+    ExpectInput(graph, node, kKeptY, AllTypes(graph, node)[kY]);
+    ExpectInput(graph, node, kKeptLogSums, LogSumsType(graph, node));
   }
   return types;
 }
 
 std::vector<ValueType> AttentionDropoutGradTypes(const Graph& graph, const Node& node) {
-  std::vector<ValueType> types = GradientTypes(graph, node, kOperands + 5, kOperands + 6);
-  ExpectSeeds(graph, node, kOperands + 3);
+  std::vector<ValueType> types = GradientTypes(graph, node, kGradSeed + 2, kGradSeed + 3);
+  ExpectSeeds(graph, node, kGradSeed);
   ExpectRatio(node);
   return types;
 }
 
 void AttentionGradient(GradientContext& context) {
-  if (context.grad(3) != kNoValue) {
+  if (context.grad(kScores) != kNoValue) {
     throw Error(ErrorCode::kUnsupported, "output qk_matmul_output of Attention has no gradient");
   }
   const bool drops = context.node().domain == kGradloomDomain;
@@ -236,9 +236,9 @@ void AttentionGradient(GradientContext& context) {
   // The batch axis is derived from the first result, which must not be a sum over samples.
   if (drops && wanted.front() == kMask) wanted.insert(wanted.begin(), kQ);
   std::vector<ValueId> inputs;
-  for (int i = 0; i < kOperands; ++i) inputs.push_back(context.in(i));
-  for (int i = 0; i < 3; ++i) inputs.push_back(context.grad(i));
-  for (int i = kOperands; drops && i < context.num_inputs(); ++i) inputs.push_back(context.in(i));
+  for (int i = 0; i < kInputs; ++i) inputs.push_back(context.in(i));
+  for (int i : {kY, kPresentKey, kPresentValue}) inputs.push_back(context.grad(i));
+  for (int i = kSeed; drops && i < context.num_inputs(); ++i) inputs.push_back(context.in(i));
   Attributes attributes = context.attributes();
   attributes.set("wanted", wanted);
   const auto gradients = context.b.Ops(drops ? "AttentionDropoutGrad" : "AttentionGrad", kGradloomDomain, std::move(inputs),

@@ -10,6 +10,7 @@
 #include "compiler/passes/causal_mask.h"
 #include "compiler/passes/graph_match.h"
 #include "compiler/passes/known_values.h"
+#include "runtime/base/attention_form.h"
 
 namespace gradloom {
 namespace {
@@ -18,7 +19,6 @@ using Permutation = std::vector<int64_t>;
 
 const Permutation kHeadsFirst = {0, 2, 1, 3};  // from [batch, length, heads, size], and back
 const Permutation kKept = {0, 1, 2, 3};
-constexpr size_t kAttentionInputs = 7, kAttentionMask = 3;
 // Masks of the same scores, one after the other.
 constexpr size_t kMaxMasks = 4;
 
@@ -284,9 +284,9 @@ class Fuser {
   };
 
   std::optional<MaskedOperator> MatchOperator(const Node& node) const {
-    if (node.op != "Attention" || !node.domain.empty() || node.inputs.size() <= kAttentionMask) return std::nullopt;
-    const ValueId mask = node.inputs[kAttentionMask];
-    const bool more = std::any_of(node.inputs.begin() + kAttentionMask + 1, node.inputs.end(), [](ValueId id) { return id != kNoValue; });
+    if (node.op != "Attention" || !node.domain.empty() || node.inputs.size() <= attention::kMask) return std::nullopt;
+    const ValueId mask = node.inputs[attention::kMask];
+    const bool more = std::any_of(node.inputs.begin() + attention::kMask + 1, node.inputs.end(), [](ValueId id) { return id != kNoValue; });
     if (mask == kNoValue || more || node.outputs.size() != 1 || node.attributes.Int("is_causal", 0) != 0) return std::nullopt;
     if (trained_[static_cast<size_t>(mask)]) return std::nullopt;
     const Shape q = b_.shape(node.inputs[0]), k = b_.shape(node.inputs[1]), of = b_.shape(mask);
@@ -309,7 +309,7 @@ class Fuser {
     b_.set_origin(match.node.origin);
     Node node = match.node;
     node.attributes.set("is_causal", int64_t{1});
-    node.inputs[kAttentionMask] = MaskOperand(match.mask);
+    node.inputs[attention::kMask] = MaskOperand(match.mask);
     while (node.inputs.back() == kNoValue) node.inputs.pop_back();
     graph_.AddNode(std::move(node));
   }
@@ -334,7 +334,7 @@ class Fuser {
     }
     if (const ValueId mask = MaskOperand(match.mask); mask != kNoValue) node.inputs.push_back(mask);
     if (match.dropout) {
-      node.inputs.resize(kAttentionInputs, kNoValue);
+      node.inputs.resize(attention::kInputs, kNoValue);
       node.inputs.insert(node.inputs.end(), match.dropout->inputs.begin() + 1, match.dropout->inputs.end());
     }
     graph_.AddNode(std::move(node));

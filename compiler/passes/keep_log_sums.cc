@@ -7,12 +7,14 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/graph_match.h"
-#include "kernels/catalog/attention.h"
+#include "runtime/base/attention_form.h"
 
 namespace gradloom {
 namespace {
 
-constexpr size_t kOperands = 7;  // of the forward operator; in the gradient, that of Y follows
+using enum attention::Input;
+using attention::kLogSums;
+using attention::kY;
 
 bool IsForward(const Node& node) {
   const bool own = node.domain == kGradloomDomain;
@@ -23,7 +25,7 @@ bool IsForward(const Node& node) {
 Node TrainingForm(Node node) {
   node.op = "AttentionTraining";
   node.domain = kGradloomDomain;
-  node.outputs.resize(kLogSumsOutput + 1, kNoValue);
+  node.outputs.resize(kLogSums + 1, kNoValue);
   return node;
 }
 
@@ -34,21 +36,21 @@ bool HaveSameKernels(const KernelCall& before, const KernelCall& after, DeviceKi
 }
 
 void Keep(Graph& graph, const ForwardNodes& nodes, Node& gradient, const ProgramPlan& plan) {
-  Node* const forward = nodes.Of(gradient, kOperands, IsForward);
-  if (forward == nullptr || forward->outputs[0] == kNoValue || gradient.inputs[kOperands] == kNoValue) return;
+  Node* const forward = nodes.Of(gradient, kInputs, IsForward);
+  if (forward == nullptr || forward->outputs[kY] == kNoValue || gradient.inputs[kGradY] == kNoValue) return;
   Node training = TrainingForm(*forward);
   const std::vector<ValueType> types = FindOp(training.domain, training.op)->infer(graph, training);
   KernelCall keep = CallOf(graph, training, plan), use = CallOf(graph, gradient, plan);
-  for (size_t i : {size_t{0}, kLogSumsOutput}) {
+  for (size_t i : {kY, kLogSums}) {
     keep.outputs[i] = {types[i].dtype, types[i].shape, {}};
     use.inputs.push_back(keep.outputs[i]);
   }
   if (!HaveSameKernels(CallOf(graph, *forward, plan), keep, plan.device)) return;
   if (!HaveSameKernels(CallOf(graph, gradient, plan), use, plan.device)) return;
-  ValueId& log_sums = training.outputs[kLogSumsOutput];
-  const ValueType& type = types[kLogSumsOutput];
+  ValueId& log_sums = training.outputs[kLogSums];
+  const ValueType& type = types[kLogSums];
   if (log_sums == kNoValue) log_sums = graph.AddValue(training.origin + "/log_sums", type.dtype, type.shape, Role::kActivation);
-  gradient.inputs.insert(gradient.inputs.end(), {training.outputs[0], log_sums});
+  gradient.inputs.insert(gradient.inputs.end(), {training.outputs[kY], log_sums});
   *forward = std::move(training);
 }
 

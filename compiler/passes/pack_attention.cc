@@ -20,9 +20,9 @@
 namespace gradloom {
 namespace {
 
-enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kGradY };
+using enum attention::Input;
 
-constexpr std::array<Operand, 3> kParts = {kQ, kK, kV};
+constexpr std::array<size_t, 3> kParts = {kQ, kK, kV};
 
 bool IsForward(const Node& node) {
   return (node.op == "Attention" && node.domain.empty()) || (node.op == "AttentionDropout" && node.domain == kGradloomDomain);

@@ -4,24 +4,20 @@
 #include <string>
 
 #include "kernels/catalog/kernel.h"
+#include "kernels/catalog/operands.h"
 #include "runtime/base/attention_form.h"
 
 namespace gradloom {
 
 // The form of a call whose operands fit the operator.
 inline AttentionForm AttentionFormOf(const KernelCall& call) {
-  return {call.attributes, call.inputs[0].shape, call.inputs[1].shape, call.inputs[2].shape};
+  return {call.attributes, call.inputs[attention::kQ].shape, call.inputs[attention::kK].shape, call.inputs[attention::kV].shape};
 }
-
-// The output of AttentionTraining with the log-sum-exps, and the operands of AttentionGrad with Y and the log-sum-exps of the forward pass.
-inline constexpr size_t kLogSumsOutput = 4, kKeptY = 10, kKeptLogSums = 11;
 
 // Whether a call returns log-sum-exps.
-inline bool ReturnsLogSums(const KernelCall& call) {
-  return call.op == "AttentionTraining" && call.outputs.size() > kLogSumsOutput && call.outputs[kLogSumsOutput].present();
-}
+inline bool ReturnsLogSums(const KernelCall& call) { return call.op == "AttentionTraining" && HasOutput(call, attention::kLogSums); }
 // Whether a gradient is given what the forward pass computed. Otherwise it repeats that.
-inline bool HasLogSums(const KernelCall& call) { return call.op == "AttentionGrad" && call.inputs.size() > kKeptLogSums; }
+inline bool HasLogSums(const KernelCall& call) { return call.op == "AttentionGrad" && call.inputs.size() > attention::kKeptLogSums; }
 
 // Why a call that packs operands is not in one of the packed forms, or "".
 inline std::string RejectsPackedOperands(const KernelCall& call) {

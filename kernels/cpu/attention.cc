@@ -324,7 +324,7 @@ std::string attention::RejectsAttention(const KernelCall& call, bool (*serves)(D
     }
     return HasOutput(call, 0) && call.outputs[0].dtype == dtype && call.outputs[0].shape == y ? "" : "a result of another shape";
   }
-  if (HasInput(call, kGradY + 1) || HasInput(call, kGradY + 2)) return "gradients of results beside Y";
+  if (HasInput(call, kGradPresentKey) || HasInput(call, kGradPresentValue)) return "gradients of results beside Y";
   if (HasInput(call, kGradY) && (call.inputs[kGradY].dtype != dtype || call.inputs[kGradY].shape != y))
     return "a gradient of another shape";
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");

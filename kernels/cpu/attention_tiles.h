@@ -21,13 +21,11 @@
 
 namespace gradloom::attention {
 
-enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kGradY };
-
 inline bool IsGradient(const KernelCall& call) { return call.op == "AttentionGrad" || call.op == "AttentionDropoutGrad"; }
 inline bool Drops(const KernelCall& call) { return call.op == "AttentionDropout" || call.op == "AttentionDropoutGrad"; }
 
-// The index of the seed among the operands of a call with dropout; in a gradient, it follows the gradients of three outputs.
-inline size_t SeedOf(const KernelCall& call) { return IsGradient(call) ? kGradY + 3 : kGradY; }
+// The index of the seed among the operands of a call with dropout.
+inline size_t SeedOf(const KernelCall& call) { return IsGradient(call) ? kGradSeed : kSeed; }
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
@@ -78,7 +76,7 @@ class AttentionKernel : public Kernel {
   static constexpr int64_t kVector = 16;  // elements of the widest vectors; divides row()
 
   // The operand with the vectors of Q, K or V.
-  const void* SourceOf(const void* const* inputs, Operand i) const { return inputs[n_.source(i)]; }
+  const void* SourceOf(const void* const* inputs, Input i) const { return inputs[n_.source(i)]; }
 
   // Elements from one row of scores to the next.
   int64_t row() const { return AlignUp(n_.k.length, 32); }
@@ -235,7 +233,7 @@ class AttentionKernel : public Kernel {
 };
 
 // The index of the output with the gradient of the vectors of `i`; -1: not wanted.
-inline int64_t GradientOutput(const KernelCall& call, const AttentionForm& form, Operand i) {
+inline int64_t GradientOutput(const KernelCall& call, const AttentionForm& form, Input i) {
   return GradientOutputIndex(call, form.source(i));
 }
 

@@ -99,11 +99,11 @@ void Join(const AttentionData<T>& a, bool keys, int64_t size, T* out, cudaStream
 std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&) {
   const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([mode, returns_log_sums = ReturnsLogSums(call), operands = OperandCounts(call),
-                       seeds = PhiloxOperands(call, kAttentionOperands), a = AttentionData<T>(call)](const Launch& l) mutable {
+    return MakeKernel([mode, returns_log_sums = ReturnsLogSums(call), operands = OperandCounts(call), seeds = PhiloxOperands(call, kSeed),
+                       a = AttentionData<T>(call)](const Launch& l) mutable {
       a.Bind(operands, seeds, l);
       RunForward(AttentionForward<T>{a, l.Out<T>(0), operands.Out<T>(l, 3), mode}, l.stream);
-      if (returns_log_sums) WriteLogSums(a, l.Out<Arithmetic<T>>(kLogSumsOutput), l.stream);
+      if (returns_log_sums) WriteLogSums(a, l.Out<Arithmetic<T>>(kLogSums), l.stream);
       Join(a, true, a.at_k.size, operands.Out<T>(l, 1), l.stream);
       Join(a, false, a.at_v.size, operands.Out<T>(l, 2), l.stream);
     });

@@ -13,7 +13,8 @@
 
 namespace gradloom::cuda {
 
-enum AttentionOperand { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kAttentionOperands };
+using enum attention::Input;
+using enum attention::Output;
 
 // The number of queries (or keys) that a block processes together. It loops over the keys (or queries), one per thread.
 template <typename A>

@@ -235,7 +235,7 @@ struct KeptStatistics {
 // Inputs: the seven of Attention, then the gradients of Y, present_key and present_value; then Y and the log-sum-exps, or neither.
 std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSite&) {
   const WantedOutputs wanted(call);
-  const PhiloxOperands seeds(call, kAttentionOperands + 3);
+  const PhiloxOperands seeds(call, kGradSeed);
   const AttentionForm form = AttentionFormOf(call);
   const int64_t k_source = form.source(kK), v_source = form.source(kV);
   const bool has_log_sums = HasLogSums(call);
@@ -248,9 +248,9 @@ std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSi
         [data, mask, queries, keys, wanted, has_log_sums, k_source, v_source, operands = OperandCounts(call), seeds](const Launch& l) {
           AttentionBackward<T> backward{data};
           backward.a.Bind(operands, seeds, l);
-          backward.dy = l.In<T>(kAttentionOperands);
-          backward.dpresent_key = l.In<T>(kAttentionOperands + 1);
-          backward.dpresent_value = l.In<T>(kAttentionOperands + 2);
+          backward.dy = l.In<T>(kGradY);
+          backward.dpresent_key = l.In<T>(kGradPresentKey);
+          backward.dpresent_value = l.In<T>(kGradPresentValue);
           backward.dq = wanted.Of<T>(l, kQ);
           backward.dk = wanted.Of<T>(l, k_source);
           backward.dv = wanted.Of<T>(l, v_source);

@@ -395,7 +395,7 @@ std::unique_ptr<Kernel> WithServed(DType dtype, const F& f) {
 
 std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const KernelSite& site) {
   return WithServed(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), seeds = PhiloxOperands(call, kAttentionOperands),
+    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), seeds = PhiloxOperands(call, kSeed),
                        a = AttentionData<T>(call)](const Launch& l) mutable {
       a.Bind(plan->operands, seeds, l);
       ForEachPart(*plan, l, a, [&](const Part<T>& part) { Attend(part, l.Out<T>(0)); });
@@ -406,7 +406,7 @@ std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const KernelSite& si
 // Inputs: the seven of Attention, then the gradient of Y.
 std::unique_ptr<Kernel> MakeBackward(const KernelCall& call, const KernelSite& site) {
   return WithServed(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), seeds = PhiloxOperands(call, kAttentionOperands + 3),
+    return MakeKernel([plan = std::make_unique<const ProductsPlan>(call, site), seeds = PhiloxOperands(call, kGradSeed),
                        a = AttentionData<T>(call)](const Launch& l) mutable {
       a.Bind(plan->operands, seeds, l);
       const AttentionProducts& n = plan->n;
@@ -426,7 +426,7 @@ std::unique_ptr<Kernel> MakeBackward(const KernelCall& call, const KernelSite& s
       }
       const bool wide = n.kv_gradient_type() == DType::kFloat32;
       ForEachPart(*plan, l, a, [&](const Part<T>& part) {
-        const T* const dy = l.In<T>(kAttentionOperands);
+        const T* const dy = l.In<T>(kGradY);
         wide ? AttendBack<float>(part, dy, gradients) : AttendBack<T>(part, dy, gradients);
       });
     });

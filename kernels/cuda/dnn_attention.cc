@@ -63,9 +63,10 @@ class DnnAttentionKernel : public Kernel {
     auto* const bytes = static_cast<char*>(scratch);
     void* const mask = bytes + scratch_.mask;
     mask_.Write(inputs, mask, on);
-    const void *const q = sources_.At(inputs, 0), *const k = sources_.At(inputs, 1), *const v = sources_.At(inputs, 2);
+    const void *const q = sources_.At(inputs, attention::kQ), *const k = sources_.At(inputs, attention::kK),
+                      *const v = sources_.At(inputs, attention::kV);
     if (returns_log_sums_) {
-      const std::array<const void*, 6> addresses{q, k, v, outputs[0], outputs[kLogSumsOutput], mask};
+      const std::array<const void*, 6> addresses{q, k, v, outputs[attention::kY], outputs[attention::kLogSums], mask};
       plan_->Run(mask_.Of(addresses), bytes + scratch_.library, on);
     } else {
       const std::array<const void*, 5> addresses{q, k, v, outputs[0], mask};
@@ -104,16 +105,16 @@ class DnnAttentionGradKernel : public Kernel {
     for (size_t k = 0; k < wanted_.size(); ++k) of_operands[static_cast<size_t>(wanted_[k])] = outputs[k];
     for (size_t i = 0; i < gradients.size(); ++i)
       gradients[i] = scratch_.gradients[i] < 0 ? sources_.At(of_operands.data(), i) : bytes + scratch_.gradients[i];
-    Tensors tensors{.q = sources_.At(inputs, 0),
-                    .k = sources_.At(inputs, 1),
-                    .v = sources_.At(inputs, 2),
-                    .dy = inputs[7],
+    Tensors tensors{.q = sources_.At(inputs, attention::kQ),
+                    .k = sources_.At(inputs, attention::kK),
+                    .v = sources_.At(inputs, attention::kV),
+                    .dy = inputs[attention::kGradY],
                     .dq = gradients[0],
                     .dk = gradients[1],
                     .dv = gradients[2],
                     .o = bytes + scratch_.o,
                     .sums = nullptr};
-    if (all_.kept) tensors.o = inputs[kKeptY], tensors.sums = static_cast<const float*>(inputs[kKeptLogSums]);
+    if (all_.kept) tensors.o = inputs[attention::kKeptY], tensors.sums = static_cast<const float*>(inputs[attention::kKeptLogSums]);
     for (int64_t sample = 0; sample < all_.q.dims[0]; sample += part_.q.dims[0]) {
       for (int64_t head = 0; head < all_.k.dims[1]; head += part_.k.dims[1]) RunPart(sample, head, tensors, bytes, on);
     }

@@ -16,7 +16,8 @@
 namespace gradloom {
 namespace {
 
-enum Operand { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
+using enum attention::Input;
+using enum attention::Output;
 
 template <typename T>
 struct AttentionCall {
@@ -165,7 +166,7 @@ void Attention(const KernelCall& call, const void* const* inputs, void* const* o
     const AttentionCall<T> a(call, inputs, kSeeds);
     const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
     T* const scores = call.outputs.size() > 3 ? Out<T>(outputs, 3) : nullptr;
-    T* const log_sums = ReturnsLogSums(call) ? Out<T>(outputs, kLogSumsOutput) : nullptr;
+    T* const log_sums = ReturnsLogSums(call) ? Out<T>(outputs, kLogSums) : nullptr;
     a.ForEachQuery([&](int64_t b, int64_t h, int64_t i, const auto& rows) {
       T* y = Out<T>(outputs, 0) + a.y.At(b, h, i);
       std::fill_n(y, a.v.size, T(0));
@@ -220,13 +221,14 @@ void AttentionGrad(const KernelCall& call, const void* const* inputs, void* cons
     const auto value_cell = [&](int64_t b, int64_t h, int64_t j) { return Cell(dv, dpast_v, a.v, a.past_v, b, h, j, a.past); };
     for (int64_t row = 0; row < a.batch * a.k.heads * a.total; ++row) {
       const int64_t j = row % a.total, h = row / a.total % a.k.heads, b = row / a.total / a.k.heads;
-      if (inputs[kOperands + 1] != nullptr) AddScaled(T(1), In<T>(inputs, kOperands + 1) + row * a.k.size, a.k.size, key_cell(b, h, j));
-      if (inputs[kOperands + 2] != nullptr) AddScaled(T(1), In<T>(inputs, kOperands + 2) + row * a.v.size, a.v.size, value_cell(b, h, j));
+      if (inputs[kGradPresentKey] != nullptr) AddScaled(T(1), In<T>(inputs, kGradPresentKey) + row * a.k.size, a.k.size, key_cell(b, h, j));
+      if (inputs[kGradPresentValue] != nullptr)
+        AddScaled(T(1), In<T>(inputs, kGradPresentValue) + row * a.v.size, a.v.size, value_cell(b, h, j));
     }
-    if (inputs[kOperands] == nullptr) return;
+    if (inputs[kGradY] == nullptr) return;
     std::vector<T> ds(static_cast<size_t>(a.total));
     a.ForEachQuery([&](int64_t b, int64_t h, int64_t i, const auto& rows) {
-      const T* dy = In<T>(inputs, kOperands) + a.y.At(b, h, i);
+      const T* dy = In<T>(inputs, kGradY) + a.y.At(b, h, i);
       const T* query = In<T>(inputs, kQ) + a.q.At(b, h, i);
       const int64_t g = a.kv_head(h);
       T mean = 0;
@@ -261,8 +263,8 @@ constexpr ReferenceKernel kKernels[] = {
     {"Attention", "gradloom", Wide<Attention<-1>>},
     {"AttentionTraining", "gradloom", Wide<Attention<-1>>},
     {"AttentionGrad", "gradloom", Wide<AttentionGrad<-1>>},
-    {"AttentionDropout", "gradloom", Wide<Attention<kOperands>>},
-    {"AttentionDropoutGrad", "gradloom", Wide<AttentionGrad<kOperands + 3>>},
+    {"AttentionDropout", "gradloom", Wide<Attention<kSeed>>},
+    {"AttentionDropoutGrad", "gradloom", Wide<AttentionGrad<kGradSeed>>},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Where the vectors of attention's operands are in memory, for the types of the operators and the kernels of every device.
+// The operands of attention, and where their vectors are in memory, for the types of the operators and the kernels of every device.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,35 @@
 #include "runtime/base/shape.h"
 
 namespace gradloom {
+
+namespace attention {
+
+// The operands of all operators of attention (compiler/ops/attention.cc).
+enum Input {
+  kQ,
+  kK,
+  kV,
+  kMask,
+  kPastKey,
+  kPastValue,
+  kLengths,
+  kInputs,  // of ONNX's operator
+  // Gradients continue with those of the outputs.
+  kGradY = kInputs,
+  kGradPresentKey,
+  kGradPresentValue,
+  // Of the forward pass; both may be absent.
+  kKeptY,
+  kKeptLogSums,
+  // With dropout: the seed, the number of the batch and the first sample, of which these are the first.
+  kSeed = kInputs,
+  kGradSeed = kKeptY,
+};
+
+// The results. Only Attention has scores, and only AttentionTraining log-sum-exps.
+enum Output { kY, kPresentKey, kPresentValue, kScores, kLogSums };
+
+}  // namespace attention
 
 // One vector of `size` adjacent elements for each sample, head and position. Strides and offsets are in elements. The constexpr functions
 // are also used in device code.

@@ -308,7 +308,7 @@ void CompareKept(const KernelCall& gradient, const std::vector<Tensor>& inputs, 
                         .attributes = gradient.attributes,
                         .inputs = {call.inputs.begin(), call.inputs.begin() + kOperands},
                         .outputs = {call.inputs[kOperands], {}, {}, {}, Float({form.batch, form.q.heads, form.q.length})}};
-    call.inputs.insert(call.inputs.end(), {training.outputs[0], training.outputs[kLogSumsOutput]});
+    call.inputs.insert(call.inputs.end(), {training.outputs[0], training.outputs[attention::kLogSums]});
     std::vector<Tensor> operands;
     for (const Tensor& input : inputs) operands.push_back(Rounded(input, dtype));
     for (const std::string family : {"cudnn.gradloom.", "cuda.gradloom."}) {
@@ -318,7 +318,7 @@ void CompareKept(const KernelCall& gradient, const std::vector<Tensor>& inputs, 
       ASSERT_EQ(Rejection(row, call), "") << row.name;
       const std::vector<Tensor> kept = RunKernel(forward, training, {operands.begin(), operands.begin() + kOperands});
       std::vector<Tensor> given = operands;
-      given.insert(given.end(), {kept[0], kept[kLogSumsOutput]});
+      given.insert(given.end(), {kept[0], kept[attention::kLogSums]});
       const std::vector<Tensor> got = RunKernel(row, call, given);
       for (size_t k = 0; k < wanted.size(); ++k)
         ExpectNear(got[k], wanted[k], dtype, std::string(row.name) + " with kept values, output " + std::to_string(k));

@@ -56,7 +56,7 @@ KernelCall PlainForm(KernelCall training) {
 
 // A gradient that is given the results of the training form.
 Call Given(Call gradient, const std::vector<Tensor>& forward) {
-  for (const Tensor& kept : {forward[0], forward[kLogSumsOutput]}) {
+  for (const Tensor& kept : {forward[0], forward[attention::kLogSums]}) {
     gradient.call.inputs.push_back({kept.dtype(), kept.shape(), {}});
     gradient.inputs.push_back(kept);
   }
@@ -153,12 +153,12 @@ using Tally = std::map<std::string, int>;
 void CompareKept(const Call& gradient, Tally& tally) {
   const DType dtype = gradient.call.inputs[0].dtype;
   const Call training = TrainingOf(gradient), wide = Widened(training);
-  const Tensor log_sums = RunReference(wide.call, wide.inputs)[kLogSumsOutput];
+  const Tensor log_sums = RunReference(wide.call, wide.inputs)[attention::kLogSums];
   const bool blind = HasBlindQuery(log_sums);
   const KernelCall plain = PlainForm(training.call);
   for (const KernelRow* forward : RowsOf(training.call)) {
     const std::vector<Tensor> kept = RunKernel(*forward, training.call, training.inputs);
-    ExpectLogSums(kept[kLogSumsOutput], log_sums, *forward);
+    ExpectLogSums(kept[attention::kLogSums], log_sums, *forward);
     for (const KernelRow* row : RowsOf(plain)) {
       if (FamilyOf(*row) != FamilyOf(*forward)) continue;
       const Tensor y = RunKernel(*row, plain, training.inputs)[0];
@@ -264,7 +264,7 @@ TEST(KeptLogSums, FallBackToOwnKernels) {
   const std::vector<Tensor> own = RunKernel(forward, training.call, training.inputs), got = RunKernel(row, given.call, given.inputs);
   emulated::SetDnnHasAlgorithms(true);
   EXPECT_EQ(TheLibraries().TakeNotes().size(), 2U);
-  ExpectNear({own[0], own[kLogSumsOutput]}, {kept[0], kept[kLogSumsOutput]}, DType::kBfloat16, "the forward pass");
+  ExpectNear({own[0], own[attention::kLogSums]}, {kept[0], kept[attention::kLogSums]}, DType::kBfloat16, "the forward pass");
   ExpectNear(got, wanted, DType::kBfloat16, "the gradient");
 }
 #endif

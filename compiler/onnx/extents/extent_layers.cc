@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "compiler/onnx/extents/extent_node.h"
+#include "runtime/base/attention_form.h"
 
 namespace gradloom {
 
@@ -64,23 +65,24 @@ void ExtentNode::Recurrent() {
 
 // Queries are independent; invalid keys are masked.
 void ExtentNode::Attention() {
-  constexpr size_t kQuery = 0, kKey = 1, kValue = 2, kMask = 3, kPastKey = 4, kLengths = 6;
-  for (size_t i : {kQuery, kKey, kValue}) ExpectRank(i, 3, 4);
+  using enum attention::Input;
+  using enum attention::Output;
+  for (size_t i : {kQ, kK, kV}) ExpectRank(i, 3, 4);
   ExpectRank(kMask, 2, 4);
   ExpectRank(kPastKey, 4);
-  const int tokens = rank(in(kQuery)) == 3 ? 1 : 2, of_keys = rank(in(kKey)) == 3 ? 1 : 2, of_values = rank(in(kValue)) == 3 ? 1 : 2;
-  Only(kQuery, {0, tokens});
-  Only(kKey, {0, of_keys});
-  Only(kValue, {0, of_values});
+  const int tokens = rank(in(kQ)) == 3 ? 1 : 2, of_keys = rank(in(kK)) == 3 ? 1 : 2, of_values = rank(in(kV)) == 3 ? 1 : 2;
+  Only(kQ, {0, tokens});
+  Only(kK, {0, of_keys});
+  Only(kV, {0, of_values});
   for (size_t i = kPastKey; i <= kLengths; ++i) Only(i, {0});
-  SameSize(kQuery, 0, kKey, 0);
-  const Size samples = SameSize(kQuery, 0, kValue, 0), queries = ExtentOf(in(kQuery), tokens);
-  Size keys = SameSize(kKey, of_keys, kValue, of_values);
+  SameSize(kQ, 0, kK, 0);
+  const Size samples = SameSize(kQ, 0, kV, 0), queries = ExtentOf(in(kQ), tokens);
+  Size keys = SameSize(kK, of_keys, kV, of_values);
   std::vector<ValueId> operands = node_.inputs;
-  int64_t most = shape(in(kKey))[of_keys];
+  int64_t most = shape(in(kK))[of_keys];
   if (!keys.known()) {
     // If no key is valid, the first position is attended to; its value is 0.
-    operands[kValue] = Masked(in(kValue), {{of_values, keys}}, 0);
+    operands[kV] = Masked(in(kV), {{of_values, keys}}, 0);
     if (in(kPastKey) != kNoValue) {
       const int64_t past = shape(in(kPastKey))[2];
       keys = Sum(keys, {past});
@@ -89,11 +91,11 @@ void ExtentNode::Attention() {
     const ValueId mask = in(kMask);
     const int n = mask == kNoValue ? 2 : rank(mask);
     const ValueId counts = Mask(NewSize(Op("Max", {ScalarOf(keys), Int(1)}), std::max<int64_t>(Bound(keys), 1)), most, n - 1, n);
-    operands.resize(std::max(operands.size(), kMask + 1), kNoValue);
+    operands.resize(std::max<size_t>(operands.size(), kMask + 1), kNoValue);
     if (mask == kNoValue) {
-      operands[kMask] = Op("Expand", {counts, Ints({shape(in(kQuery))[tokens], most})});
+      operands[kMask] = Op("Expand", {counts, Ints({shape(in(kQ))[tokens], most})});
     } else if (shape(mask)[n - 1] != most && shape(mask)[n - 1] != 1) {
-      Refuse(kKey, of_keys, "the mask covers fewer keys");
+      Refuse(kK, of_keys, "the mask covers fewer keys");
     } else if (dtype(mask) == DType::kBool) {
       operands[kMask] = Op("And", {counts, mask});
     } else {
@@ -104,9 +106,9 @@ void ExtentNode::Attention() {
     keys = Size{keys.factor + shape(in(kPastKey))[2]};
   }
   Same(operands);
-  SetAxes(0, {{0, samples}, {tokens, queries}});
-  for (size_t i : {1, 2}) SetAxes(i, {{0, samples}, {2, keys}});
-  SetAxes(3, {{0, samples}, {2, queries}, {3, keys}});
+  SetAxes(kY, {{0, samples}, {tokens, queries}});
+  for (size_t i : {kPresentKey, kPresentValue}) SetAxes(i, {{0, samples}, {2, keys}});
+  SetAxes(kScores, {{0, samples}, {2, queries}, {3, keys}});
 }
 
 // Operands: images, boxes and the image of each box, or the latter two in one tensor. Invalid boxes get the first image.

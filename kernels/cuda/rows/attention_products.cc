@@ -14,8 +14,7 @@ namespace gradloom {
 namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
-
-enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
+using enum attention::Input;
 
 // The memory for the scores of one part and the values derived from them. Enough that a product has 256 tiles of 128 rows, which fills a
 // large GPU, but no more, so that those of short sequences stay in its L2 cache of 50 MB.
@@ -34,7 +33,7 @@ std::string NotServed(const KernelCall& call) {
   }
   if (IsGradient(call)) {
     if (HasLogSums(call)) return "log-sum-exps of the forward pass, which it has no use for";
-    if (!HasInput(call, kOperands) || HasInput(call, kOperands + 1) || HasInput(call, kOperands + 2))
+    if (!HasInput(call, kGradY) || HasInput(call, kGradPresentKey) || HasInput(call, kGradPresentValue))
       return "gradients of other outputs than Y";
     for (int64_t i : call.attributes.Ints("wanted")) {
       if (i < 0 || i > 2) return "a gradient of input " + std::to_string(i);

@@ -10,8 +10,8 @@ namespace gradloom {
 namespace {
 
 using namespace cuda_rows;  // NOLINT: for the functions that reject calls
-
-enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
+using enum attention::Input;
+using enum attention::Output;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
@@ -45,14 +45,14 @@ std::string NotServed(const KernelCall& call) {
   if (a.Float("softcap", 0) > 0) return "attribute softcap";
   if (AttentionForm::WindowOf(a, "left") >= 0 || AttentionForm::WindowOf(a, "right") >= 0) return "a window";
   if (IsGradient(call)) {
-    if (!HasInput(call, kOperands) || HasInput(call, kOperands + 1) || HasInput(call, kOperands + 2))
+    if (!HasInput(call, kGradY) || HasInput(call, kGradPresentKey) || HasInput(call, kGradPresentValue))
       return "gradients of other outputs than Y";
     for (int64_t i : a.Ints("wanted")) {
       if (i < 0 || i > 2) return "a gradient of input " + std::to_string(i);
     }
     return "";
   }
-  for (size_t k = 1; k < std::min(call.outputs.size(), kLogSumsOutput); ++k) {
+  for (size_t k = 1; k < std::min<size_t>(call.outputs.size(), kLogSums); ++k) {
     if (call.outputs[k].present()) return "output " + std::to_string(k);
   }
   return "";
