@@ -43,15 +43,16 @@ struct Geometry {
       for (auto d = static_cast<size_t>(dims); d-- > 0; rest /= sampler.num_taps())
         own[static_cast<size_t>(tap)][d] = static_cast<uint8_t>(rest % sampler.num_taps());
     }
-    const std::string mode = call.attributes.String("mode", "linear"), padding = call.attributes.String("padding_mode", "zeros");
-    axes.nearest = mode == "nearest";
-    plain = dims == 2 && (axes.nearest || mode == "linear");
-    axes.padding = padding == "zeros" ? GridPadding::kZeros : padding == "border" ? GridPadding::kBorder : GridPadding::kReflection;
-    const bool ends = call.attributes.Int("align_corners", 0) != 0;
+    const scalar::GridRules& rules = sampler.rules();
+    axes.nearest = rules.mode == scalar::GridMode::kNearest;
+    plain = dims == 2 && rules.mode != scalar::GridMode::kCubic;
+    axes.padding = rules.padding == scalar::GridPadding::kZeros    ? GridPadding::kZeros
+                   : rules.padding == scalar::GridPadding::kBorder ? GridPadding::kBorder
+                                                                   : GridPadding::kReflection;
     for (int i = 0; i < 2; ++i) {
       const double length = static_cast<double>(extent[static_cast<size_t>(i)]);
-      (i == 0 ? axes.height : axes.width) = ends ? GridAxis{extent[static_cast<size_t>(i)], (length - 1) / 2, 0, 0, length - 1}
-                                                 : GridAxis{extent[static_cast<size_t>(i)], length / 2, 0.5, -0.5, length - 0.5};
+      (i == 0 ? axes.height : axes.width) = rules.align ? GridAxis{extent[static_cast<size_t>(i)], (length - 1) / 2, 0, 0, length - 1}
+                                                        : GridAxis{extent[static_cast<size_t>(i)], length / 2, 0.5, -0.5, length - 0.5};
     }
   }
   int64_t blocks() const { return CeilDiv(points, kPoints); }

@@ -5,14 +5,8 @@
 
 namespace gradloom::cuda {
 
-GridPlan::GridPlan(const KernelCall& call)
-    : nearest(call.attributes.String("mode", "linear") == "nearest"), align(call.attributes.Int("align_corners", 0) != 0) {
+GridPlan::GridPlan(const KernelCall& call) : rules(GridRulesOf(call)) {
   const Shape &x = call.inputs[0].shape, &at = call.inputs[1].shape;
-  const std::string name = call.attributes.String("padding_mode", "zeros");
-  if (name != "zeros" && name != "border" && name != "reflection") {
-    throw Error(ErrorCode::kAttr, "GridSample: padding_mode '" + Escaped(name) + "' is none of zeros, border and reflection");
-  }
-  padding = name == "zeros" ? GridPadding::kZeros : name == "border" ? GridPadding::kBorder : GridPadding::kReflection;
   batch = x[0];
   channels = x[1];
   for (int axis = x.rank() - 1; axis >= 2; --axis) {

@@ -1,5 +1,4 @@
-// GridSample: the samples of X that a grid point reads, over one to three spatial dimensions. Coordinates are double, as in the reference,
-// because their rounding decides which samples are read.
+// GridSample: the samples of X that a grid point reads, over one to three spatial dimensions.
 #pragma once
 
 #include <algorithm>
@@ -8,28 +7,11 @@
 #include "kernels/cuda/float_operand.cuh"
 #include "kernels/cuda/plane_sums.cuh"
 #include "kernels/cuda/sample.cuh"
+#include "kernels/reference/grid_taps.h"
 
 namespace gradloom::cuda {
 
-enum class GridPadding { kZeros, kBorder, kReflection };
-
 inline constexpr double kGridCubicA = -0.75;
-
-// x reflected at `low` and `high` until it lies between them; `sign` changes with each reflection.
-GRADLOOM_DEVICE double Reflected(double x, double low, double high, double& sign) {
-  const double range = high - low;
-  if (range <= 0) {
-    sign = 0;
-    return low;
-  }
-  const bool below = x < low;
-  if (!below && x <= high) return x;
-  const double distance = below ? low - x : x - high;
-  const double reflections = ::floor(distance / range), rest = distance - reflections * range;
-  const bool even = ::fmod(reflections, 2.0) == 0;
-  if (even) sign = -sign;
-  return below == even ? low + rest : high - rest;
-}
 
 // The derivatives of the cubic kernel at distance t and at distance 1 + t, for t in [0, 1].
 template <typename A>
@@ -45,9 +27,7 @@ GRADLOOM_DEVICE A CubicFarSlope(A a, A t) {
 struct GridPlan {
   int64_t batch, channels, inputs = 1, points = 1;
   int64_t extent[3] = {1, 1, 1}, stride[3] = {};  // of the spatial dimensions of X
-  bool nearest;                                   // attribute `mode`
-  bool align;                                     // attribute `align_corners`
-  GridPadding padding;
+  scalar::GridRules rules;
   FloatOperand grid;
   int64_t channels_each = 1;  // channels per thread
 
@@ -106,31 +86,12 @@ struct GridPoint {
  private:
   // Finds the taps for the normalized coordinate n, which is -1 and 1 at the ends.
   GRADLOOM_DEVICE void FindTaps(const GridPlan& plan, int d, double n) {
-    const double length = static_cast<double>(plan.extent[d]);
-    double d_position = plan.align ? (length - 1) / 2 : length / 2;
-    double x = plan.align ? (n + 1) * d_position : (n + 1) * d_position - 0.5;
-    const double low = plan.align ? 0 : -0.5, high = plan.align ? length - 1 : length - 0.5;
-    if (plan.nearest) x = ::rint(x);
-    if (!(x >= low && x <= high)) {
-      if (plan.padding == GridPadding::kBorder) {
-        // Cubic interpolation continues beyond the border; see kernels/reference/grid_taps.cc.
-        if (kTaps == 2 || !IsFinite(x)) {
-          x = x > high ? length - 1 : 0;  // also for NaN
-          d_position = 0;
-        }
-      } else if (plan.padding == GridPadding::kReflection) {
-        x = IsFinite(x) ? Reflected(x, low, high, d_position) : 0;
-      } else if (!IsFinite(x)) {
-        x = -10;  // all taps are out of range
-      }
-    }
-    // Keeps the taps of extreme coordinates within 64 bits.
-    x = ::fmin(::fmax(x, -10.0), length + 10);
-    SetTaps(plan, d, x, static_cast<A>(d_position));
+    const scalar::GridPosition position = scalar::PositionOf(plan.rules, n, plan.extent[d]);
+    SetTaps(plan, d, position.x, static_cast<A>(position.slope));
   }
 
   GRADLOOM_DEVICE void SetTaps(const GridPlan& plan, int d, double x, A d_position) {
-    if (plan.nearest) {
+    if (plan.rules.mode == scalar::GridMode::kNearest) {
       Set(plan, d, 0, static_cast<int64_t>(x), 1, 0);
       at[d][1] = -1;
       weight[d][1] = slope[d][1] = 0;
@@ -152,22 +113,8 @@ struct GridPoint {
 
   // Sets a tap for a sample number that may be out of range.
   GRADLOOM_DEVICE void Set(const GridPlan& plan, int d, int i, int64_t sample, A tap_weight, A tap_slope) {
-    const int64_t extent = plan.extent[d];
-    bool zero = false;
-    if (sample < 0 || sample >= extent) {
-      double sign = 1;
-      const double last = static_cast<double>(extent);
-      switch (plan.padding) {
-        case GridPadding::kZeros: zero = true; break;
-        case GridPadding::kBorder: break;
-        case GridPadding::kReflection:
-          sample =
-              static_cast<int64_t>(Reflected(static_cast<double>(sample), plan.align ? 0 : -0.5, plan.align ? last - 1 : last - 0.5, sign));
-          break;
-      }
-      sample = sample < 0 ? 0 : sample >= extent ? extent - 1 : sample;
-    }
-    at[d][i] = zero ? -1 : sample * plan.stride[d];
+    const int64_t read = scalar::SampleFor(plan.rules, sample, plan.extent[d]);
+    at[d][i] = read < 0 ? -1 : read * plan.stride[d];
     weight[d][i] = tap_weight;
     slope[d][i] = tap_slope;
   }

@@ -2,22 +2,13 @@
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/move.cuh"
 #include "kernels/cuda/offset_calculator.cuh"
+#include "kernels/reference/axis_maps.h"
 
 namespace gradloom::cuda {
 namespace {
 
-enum class PadMode { kConstant, kEdge, kReflect, kWrap };
-
-PadMode ModeOf(const KernelCall& call) {
-  const std::string mode = call.attributes.String("mode", "constant");
-  if (mode == "constant") return PadMode::kConstant;
-  if (mode == "edge") return PadMode::kEdge;
-  if (mode == "reflect") return PadMode::kReflect;
-  if (mode == "wrap") return PadMode::kWrap;
-  throw Error(ErrorCode::kAttr, "Pad: mode '" + Escaped(mode) + "' is none of constant, edge, reflect, wrap");
-}
-
-GRADLOOM_DEVICE int64_t Modulo(int64_t a, int64_t b) { return (a % b + b) % b; }
+using scalar::Modulo;
+using scalar::PadMode;
 
 // The axes of a tensor and of its padded form.
 struct Padding {
@@ -40,18 +31,7 @@ struct Padding {
   }
 
   // The source of element `i` of a padded axis, or -1 for the constant.
-  GRADLOOM_DEVICE int64_t Source(int axis, int64_t i) const {
-    const int64_t extent = from[axis];
-    i -= before[axis];
-    if (i >= 0 && i < extent) return i;
-    if (mode == PadMode::kConstant || extent == 0) return -1;
-    if (mode == PadMode::kEdge) return i < 0 ? 0 : extent - 1;
-    if (mode == PadMode::kWrap) return Modulo(i, extent);
-    // The reflected axis has a period of 2 (extent - 1).
-    if (extent == 1) return 0;
-    const int64_t period = 2 * (extent - 1), at = Modulo(i, period);
-    return at < extent ? at : period - at;
-  }
+  GRADLOOM_DEVICE int64_t Source(int axis, int64_t i) const { return scalar::PadSource(mode, i - before[axis], from[axis]); }
 
   // The first place of a padded axis to which element `s` was copied, and the next one after place `i`; past the end if there is none.
   GRADLOOM_DEVICE int64_t First(int axis, int64_t s) const {
@@ -88,7 +68,7 @@ Padding PaddingOf(const KernelCall& stated, const OperandType& inner, const Oper
     before[static_cast<size_t>(physical.Axis(axis))] = pads[i];
   }
   Padding padding;
-  padding.mode = ModeOf(stated);
+  padding.mode = PadModeOf(stated);
   for (int axis = 0; axis < rank; ++axis) padding.Append(before[static_cast<size_t>(axis)], inner.shape[axis], outer.shape[axis]);
   return padding;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/catalog/kernel.h"
+#include "kernels/scalar/pad.h"
 
 namespace gradloom {
 
@@ -24,6 +25,9 @@ struct AxisMap {
 // The maps of Resize, one per axis of X. `from` has the extents of X, `to` those of Y; inputs 1, 2 and 3 of the call are roi, scales and
 // sizes. Throws Error(kAttr) for unknown modes, Error(kShape) for extents that do not match.
 std::vector<AxisMap> ResizeMaps(const KernelCall& call, const void* const* inputs, const Shape& from, const Shape& to);
+
+// The attribute `mode` of Pad and its gradient. Throws Error(kAttr) for an unknown mode.
+scalar::PadMode PadModeOf(const KernelCall& call);
 
 // The maps of Pad, with weights of 1: an output element has one tap, or none if it is the constant. Input `axes_operand` has the axes,
 // input 1 the pads. Throws Error(kAttr) for an unknown mode.

@@ -1,6 +1,4 @@
-// Maps the coordinates of a grid to the samples that they read: the common part of GridSample and its gradient. As in ONNX's reference
-// implementation, a coordinate outside the border is clamped or reflected before its taps are chosen, and then each tap again. The
-// exception is cubic interpolation with a clamped border, where the reference produces steps: it follows PyTorch and onnxruntime.
+// Maps the coordinates of a grid to the samples that they read and their weights: the common part of GridSample and its gradient.
 #pragma once
 
 #include <array>
@@ -8,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/catalog/kernel.h"
+#include "kernels/scalar/grid_sample.h"
 
 namespace gradloom {
 
@@ -19,29 +18,25 @@ struct GridTaps {
   std::array<double, kMaxTaps> slope{};  // d weight / d normalized coordinate
 };
 
+// Reads the attributes mode, padding_mode and align_corners. Throws Error(kAttr).
+scalar::GridRules GridRulesOf(const KernelCall& call);
+
 class GridSampler {
  public:
-  // Reads the attributes mode, padding_mode and align_corners. Throws Error(kAttr).
-  explicit GridSampler(const KernelCall& call);
+  explicit GridSampler(const KernelCall& call) : rules_(GridRulesOf(call)) {}
+
+  const scalar::GridRules& rules() const { return rules_; }
 
   // The number of taps along one dimension.
-  int num_taps() const { return mode_ == Mode::kNearest ? 1 : mode_ == Mode::kLinear ? 2 : 4; }
+  int num_taps() const { return rules_.mode == scalar::GridMode::kNearest ? 1 : rules_.mode == scalar::GridMode::kLinear ? 2 : 4; }
 
   // The taps of the normalized coordinate n (-1 and 1 are the ends) along a dimension of `extent` samples.
   GridTaps TapsOf(double n, int64_t extent) const;
 
  private:
-  // The taps of position x among the samples; `slope` is d x / d normalized coordinate.
-  GridTaps TapsAround(double x, double slope, int64_t extent) const;
-
-  enum class Mode : uint8_t { kNearest, kLinear, kCubic };
-  enum class Padding : uint8_t { kZeros, kBorder, kReflection };
-
   void Set(GridTaps& taps, size_t i, int64_t at, double weight, double slope, int64_t extent) const;
 
-  bool align_;
-  Mode mode_;
-  Padding padding_;
+  scalar::GridRules rules_;
 };
 
 }  // namespace gradloom

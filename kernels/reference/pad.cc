@@ -1,33 +1,22 @@
 // Pad in its four modes, and its gradient.
-#include <algorithm>
-
 #include "kernels/reference/axis_maps.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 
 namespace gradloom {
-namespace {
+using scalar::PadMode;
 
-// The source of element `i` of a padded axis, or -1 for the constant.
-int64_t Source(const std::string& mode, int64_t i, int64_t extent) {
-  if (i >= 0 && i < extent) return i;
-  if (mode == "constant" || extent == 0) return -1;
-  if (mode == "edge") return i < 0 ? 0 : extent - 1;
-  const auto modulo = [](int64_t a, int64_t b) { return (a % b + b) % b; };
-  if (mode == "wrap") return modulo(i, extent);
-  // The reflected axis has a period of 2 (extent - 1).
-  if (extent == 1) return 0;
-  const int64_t period = 2 * (extent - 1), at = modulo(i, period);
-  return at < extent ? at : period - at;
+PadMode PadModeOf(const KernelCall& call) {
+  const std::string mode = call.attributes.String("mode", "constant");
+  if (mode == "constant") return PadMode::kConstant;
+  if (mode == "edge") return PadMode::kEdge;
+  if (mode == "reflect") return PadMode::kReflect;
+  if (mode == "wrap") return PadMode::kWrap;
+  throw Error(ErrorCode::kAttr, "Pad: mode '" + Escaped(mode) + "' is none of constant, edge, reflect, wrap");
 }
 
-}  // namespace
-
 std::vector<AxisMap> PadMaps(const KernelCall& call, const void* const* inputs, const Shape& from, const Shape& to, size_t axes_operand) {
-  const std::string mode = call.attributes.String("mode", "constant");
-  if (mode != "constant" && mode != "edge" && mode != "reflect" && mode != "wrap") {
-    throw Error(ErrorCode::kAttr, "Pad: mode '" + Escaped(mode) + "' is none of constant, edge, reflect, wrap");
-  }
+  const PadMode mode = PadModeOf(call);
   const std::vector<int64_t> pads = InputInts(call, inputs, 1), axes = InputInts(call, inputs, axes_operand);
   std::vector<int64_t> before(static_cast<size_t>(from.rank()), 0);
   const size_t count = pads.size() / 2;
@@ -38,7 +27,7 @@ std::vector<AxisMap> PadMaps(const KernelCall& call, const void* const* inputs, 
   for (int axis = 0; axis < to.rank(); ++axis) {
     AxisMap map{.in = from[axis], .out = to[axis], .identity = false, .starts = {0}, .indices = {}, .weights = {}, .outside = {}};
     for (int64_t i = 0; i < to[axis]; ++i) {
-      if (const int64_t source = Source(mode, i - before[static_cast<size_t>(axis)], from[axis]); source >= 0) {
+      if (const int64_t source = scalar::PadSource(mode, i - before[static_cast<size_t>(axis)], from[axis]); source >= 0) {
         map.indices.push_back(source);
         map.weights.push_back(1);
       }

@@ -1,4 +1,5 @@
-// The samples that grid points read in a plane, bilinear or nearest. The same operations as in kernels/reference/grid_taps.cc, in float64.
+// The samples that grid points read in a plane, bilinear or nearest. The same operations as in kernels/scalar/grid_sample.h, without
+// branches.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
