@@ -6,24 +6,17 @@
 #include "kernels/cuda/float_operand.cuh"
 #include "kernels/cuda/rows/sample_scratch.h"
 #include "kernels/cuda/sample.cuh"
+#include "kernels/reference/axis_maps.h"
 
 namespace gradloom::cuda {
 
-enum class ResizeMode { kNearest, kLinear, kCubic };
-enum class ResizeCoordinates { kHalfPixel, kPytorchHalfPixel, kAsymmetric, kAlignCorners, kHalfPixelSymmetric, kCrop };
-enum class ResizeRounding { kPreferFloor, kPreferCeil, kFloor, kCeil };
+using scalar::ResizeMode;
 
 // The attributes, and the operands that are data.
 struct ResizeSampling {
-  ResizeMode mode;
-  ResizeCoordinates coordinates;
-  ResizeRounding rounding;
-  bool antialias, exclude_outside;
-  double cubic_a;
-  int64_t operands;          // number of elements of scales
+  scalar::ResizeRules rules;
+  int64_t operands = 0;      // number of elements of scales
   FloatOperand roi, scales;  // null if absent
-
-  explicit ResizeSampling(const KernelCall& call);
 };
 
 // An axis that is resized.

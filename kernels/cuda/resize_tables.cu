@@ -9,98 +9,20 @@
 namespace gradloom::cuda {
 namespace {
 
-// Converts a name from a list to an enumerator with the same index.
-template <typename E, size_t kCount>
-E Named(const KernelCall& call, const char* attribute, const char* absent, const char* const (&names)[kCount]) {
-  const std::string name = call.attributes.String(attribute, absent);
-  for (size_t i = 0; i < kCount; ++i) {
-    if (name == names[i]) return static_cast<E>(i);
-  }
-  throw Error(ErrorCode::kAttr, "Resize: " + std::string(attribute) + " '" + Escaped(name) + "' is not known");
-}
-
 Error Refused(const std::string& what) { return Error(ErrorCode::kShape, "Resize: " + what); }
 
 bool HasElements(const KernelCall& call, size_t i) { return Has(call.inputs, i) && call.inputs[i].shape.elements() > 0; }
 
-// The common scale that `sizes` gives all axes, or 0 if each axis has its own.
-double CommonScale(const KernelCall& call, const std::vector<int64_t>& axes, const Shape& from) {
-  const std::string policy = call.attributes.String("keep_aspect_ratio_policy", "stretch");
-  if (HasElements(call, 2) || policy == "stretch") return 0;
-  const std::vector<int64_t> sizes = call.ConstantInts(3);
-  if (sizes.size() != axes.size()) throw Refused(std::to_string(sizes.size()) + " sizes for " + std::to_string(axes.size()) + " axes");
-  double common = 0;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    const double ratio = static_cast<double>(sizes[i]) / static_cast<double>(from[AxisOf(call, axes[i], from.rank())]);
-    common = i == 0 ? ratio : policy == "not_larger" ? std::min(common, ratio) : std::max(common, ratio);
-  }
-  return common;
-}
-
-// A coordinate of the output, scaled to the input. For nearest mode it is rounded to float32, as in the reference
-// (kernels/reference/resize_maps.cc).
-GRADLOOM_DEVICE double Scaled(const ResizeSampling& s, double coordinate, double scale) {
-  const double divided = coordinate / scale;
-  return s.mode == ResizeMode::kNearest ? static_cast<double>(static_cast<float>(divided)) : divided;
-}
-
-// The nearest element's coordinate with half_pixel_symmetric, in float32 throughout as in the reference: the compiler may not make one
-// operation of a product and a sum.
-GRADLOOM_DEVICE double SymmetricCoordinate(const ResizeAxis& axis, double given, int64_t x) {
-  const float scale = static_cast<float>(given), extent = static_cast<float>(axis.in);
-  const float adjustment = static_cast<float>(axis.out) / (scale * extent);
-#ifdef __CUDA_ARCH__
-  const float offset = __fmul_rn(extent / 2, 1 - adjustment);
-#else
-  const float offset = extent / 2 * (1 - adjustment);
-#endif
-  const float divided = (static_cast<float>(x) + 0.5F) / scale;
-  return static_cast<double>(offset + divided - 0.5F);
-}
-
-// The coordinate in the input of output coordinate x, by the formulas of the operator's documentation.
-GRADLOOM_DEVICE double InputCoordinate(const ResizeSampling& s, const ResizeAxis& axis, double scale, int64_t x) {
-  const double resized = static_cast<double>(x), length = static_cast<double>(axis.in);
-  switch (s.coordinates) {
-    case ResizeCoordinates::kHalfPixel: return Scaled(s, resized + 0.5, scale) - 0.5;
-    case ResizeCoordinates::kPytorchHalfPixel: return axis.out > 1 ? Scaled(s, resized + 0.5, scale) - 0.5 : 0;
-    case ResizeCoordinates::kAsymmetric: return Scaled(s, resized, scale);
-    case ResizeCoordinates::kAlignCorners: return axis.out > 1 ? resized * (length - 1) / static_cast<double>(axis.out - 1) : 0;
-    case ResizeCoordinates::kHalfPixelSymmetric: {
-      if (s.mode == ResizeMode::kNearest) return SymmetricCoordinate(axis, scale, x);
-      const double adjustment = static_cast<double>(axis.out) / (scale * length);
-      return length / 2 * (1 - adjustment) + Scaled(s, resized + 0.5, scale) - 0.5;
-    }
-    case ResizeCoordinates::kCrop: {
-      const bool given = s.roi.data != nullptr;
-      const double start = given ? s.roi[axis.operand] : 0, end = given ? s.roi[axis.operand + s.operands] : 1;
-      if (axis.out <= 1) return 0.5 * (start + end) * (length - 1);
-      return start * (length - 1) + resized * (end - start) * (length - 1) / static_cast<double>(axis.out - 1);
-    }
-  }
-  return 0;
-}
-
-GRADLOOM_DEVICE bool RoundsUp(ResizeRounding rounding, double ratio) {
-  switch (rounding) {
-    case ResizeRounding::kPreferFloor: return ratio > 0.5;
-    case ResizeRounding::kPreferCeil: return ratio >= 0.5;
-    case ResizeRounding::kFloor: return ratio == 1;
-    case ResizeRounding::kCeil: break;
-  }
-  return true;
-}
-
 // The weights of the elements around `left` for the coordinate left + ratio, 0 < ratio <= 1. Omits zero weights at the ends, so that an
 // axis with scale 1 takes one read.
 template <typename A>
-GRADLOOM_DEVICE ResizeEntry<A> Weighted(const ResizeSampling& s, const ResizeAxis& axis, double scale, int64_t left, double ratio) {
-  const bool cubic = s.mode == ResizeMode::kCubic;
-  const ResizeFalloff<double> falloff{cubic, s.cubic_a};
-  const double shrink = s.antialias && scale < 1 ? scale : 1;
-  const auto reach = static_cast<int64_t>(::ceil((cubic ? 2 : 1) / shrink));
+GRADLOOM_DEVICE ResizeEntry<A> Weighted(const scalar::ResizeRules& rules, const ResizeAxis& axis, double scale, int64_t left,
+                                        double ratio) {
+  const ResizeFalloff<double> falloff{rules.mode == ResizeMode::kCubic, rules.cubic_a};
+  const double shrink = scalar::Shrink(rules, scale);
+  const int64_t reach = scalar::Reach(rules, shrink);
   int64_t first = 1 - reach, last = reach;
-  if (s.exclude_outside) {
+  if (rules.exclude_outside) {
     if (first < -left) first = -left;
     if (last > axis.in - 1 - left) last = axis.in - 1 - left;
   }
@@ -126,22 +48,23 @@ GRADLOOM_DEVICE ResizeEntry<A> Weighted(const ResizeSampling& s, const ResizeAxi
 
 template <typename A>
 GRADLOOM_DEVICE ResizeEntry<A> EntryOf(const ResizeSampling& s, const ResizeAxis& axis, int64_t x) {
-  const double scale = s.scales.data == nullptr ? axis.scale : s.scales[axis.operand], last = static_cast<double>(axis.in - 1);
-  double coordinate = InputCoordinate(s, axis, scale, x);
-  const bool outside = s.coordinates == ResizeCoordinates::kCrop && (coordinate < 0 || coordinate > last);
-  // Far outside, all reads are clamped to the edge; the bound keeps indices small for any scale.
-  coordinate = ::fmin(::fmax(coordinate, -1e9), 1e9 + last);
-  const double floor = ::ceil(coordinate) - 1, ratio = coordinate - floor;
-  const auto left = static_cast<int64_t>(floor);
+  const scalar::ResizeRules& rules = s.rules;
+  scalar::ResizeScale own{axis.in, axis.out, s.scales.data == nullptr ? axis.scale : s.scales[axis.operand]};
+  if (s.roi.data != nullptr) {
+    own.roi_start = s.roi[axis.operand];
+    own.roi_end = s.roi[axis.operand + s.operands];
+  }
+  const double coordinate = scalar::InputCoordinate(rules, own, x);
+  const auto [left, ratio] = scalar::PlaceOf(coordinate, axis.in);
   ResizeEntry<A> entry;
-  if (s.mode != ResizeMode::kNearest) {
-    entry = Weighted<A>(s, axis, scale, left, ratio);
+  if (rules.mode != ResizeMode::kNearest) {
+    entry = Weighted<A>(rules, axis, own.scale, left, ratio);
   } else {
     entry.left = left;
-    entry.begin = RoundsUp(s.rounding, ratio) ? 1 : 0;
-    if (s.exclude_outside && (entry.first() < 0 || entry.first() >= axis.in)) entry.count = 0;
+    entry.begin = scalar::RoundsUp(rules.rounding, ratio) ? 1 : 0;
+    if (rules.exclude_outside && (entry.first() < 0 || entry.first() >= axis.in)) entry.count = 0;
   }
-  entry.outside = outside;
+  entry.outside = scalar::IsExtrapolated(rules, coordinate, axis.in);
   return entry;
 }
 
@@ -171,24 +94,14 @@ GRADLOOM_DEVICE ResizeReaders ReadersOf(const ResizeAxis& axis, const ResizeEntr
 
 }  // namespace
 
-ResizeSampling::ResizeSampling(const KernelCall& call)
-    : mode(Named<ResizeMode>(call, "mode", "nearest", {"nearest", "linear", "cubic"})),
-      coordinates(Named<ResizeCoordinates>(
-          call, "coordinate_transformation_mode", "half_pixel",
-          {"half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric", "tf_crop_and_resize"})),
-      rounding(
-          Named<ResizeRounding>(call, "nearest_mode", "round_prefer_floor", {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})),
-      antialias(call.attributes.Int("antialias", 0) != 0),
-      exclude_outside(call.attributes.Int("exclude_outside", 0) != 0),
-      cubic_a(call.attributes.Float("cubic_coeff_a", -0.75)) {}
-
-ResizePlan::ResizePlan(const KernelCall& call, const Shape& from, const Shape& to) : sampling(call), reads_scales(HasElements(call, 2)) {
+ResizePlan::ResizePlan(const KernelCall& call, const Shape& from, const Shape& to) : reads_scales(HasElements(call, 2)) {
+  sampling.rules = ResizeRulesOf(call);
   std::vector<int64_t> given = call.attributes.Ints("axes");
   if (given.empty()) {
     for (int i = 0; i < from.rank(); ++i) given.push_back(i);
   }
   const auto n = static_cast<int64_t>(given.size());
-  reads_roi = sampling.coordinates == ResizeCoordinates::kCrop && HasElements(call, 1);
+  reads_roi = sampling.rules.coordinates == scalar::ResizeCoordinates::kCrop && HasElements(call, 1);
   if (n > from.rank() || (reads_roi && call.inputs[1].shape.elements() != 2 * n) ||
       (reads_scales && call.inputs[2].shape.elements() != n)) {
     throw Refused("roi or scales for another number of axes than " + std::to_string(n));
@@ -196,7 +109,8 @@ ResizePlan::ResizePlan(const KernelCall& call, const Shape& from, const Shape& t
   sampling.operands = n;
   if (reads_roi) sampling.roi.dtype = call.inputs[1].dtype;
   if (reads_scales) sampling.scales.dtype = call.inputs[2].dtype;
-  const double common = CommonScale(call, given, from);
+  const bool stretches = reads_scales || call.attributes.String("keep_aspect_ratio_policy", "stretch") == "stretch";
+  const double common = stretches ? 0 : CommonResizeScale(call, given, call.ConstantInts(3), from);
   std::vector<bool> resized(static_cast<size_t>(from.rank()), false);
   for (int64_t i = 0; i < n; ++i) {
     const int number = AxisOf(call, given[static_cast<size_t>(i)], from.rank());

@@ -70,7 +70,7 @@ GRADLOOM_DEVICE int64_t Coordinate(int64_t i, int64_t stride, int64_t extent) { 
 // Element i of Y. `base` points to the element of X at its position along the axes that are not resized.
 template <int kAxes, typename T, typename A>
 GRADLOOM_DEVICE T Resized(const ResizePlan& plan, const ResizeEntry<A>* entries, int64_t i, const T* base, A extrapolation) {
-  const ResizeFalloff<A> falloff{plan.sampling.mode == ResizeMode::kCubic, static_cast<A>(plan.sampling.cubic_a)};
+  const ResizeFalloff<A> falloff{plan.sampling.rules.mode == ResizeMode::kCubic, static_cast<A>(plan.sampling.rules.cubic_a)};
   ResizeTaps<A> taps[kAxes];
   bool outside = false;
   for (int k = 0; k < kAxes; ++k) {
@@ -89,7 +89,7 @@ GRADLOOM_DEVICE T Resized(const ResizePlan& plan, const ResizeEntry<A>* entries,
 template <int kAxes, typename T, typename A>
 GRADLOOM_DEVICE T ResizedGradient(const ResizePlan& plan, const ResizeEntry<A>* entries, const ResizeReaders* readers, int64_t i,
                                   const T* base) {
-  const ResizeFalloff<A> falloff{plan.sampling.mode == ResizeMode::kCubic, static_cast<A>(plan.sampling.cubic_a)};
+  const ResizeFalloff<A> falloff{plan.sampling.rules.mode == ResizeMode::kCubic, static_cast<A>(plan.sampling.rules.cubic_a)};
   ResizeGradientTaps<A> taps[kAxes];
   for (int k = 0; k < kAxes; ++k) {
     taps[k].falloff = falloff;
@@ -98,7 +98,7 @@ GRADLOOM_DEVICE T ResizedGradient(const ResizePlan& plan, const ResizeEntry<A>* 
     const int64_t x = Coordinate(i, axis.in_stride, axis.in);
     taps[k].entries = entries + axis.entry;
     taps[k].readers = readers[axis.range + x];
-    taps[k].exclude_outside = plan.sampling.exclude_outside;
+    taps[k].exclude_outside = plan.sampling.rules.exclude_outside;
     taps[k].x = x;
     taps[k].extent = axis.in;
     taps[k].stride = axis.out_stride;

@@ -6,6 +6,7 @@
 
 #include "kernels/catalog/kernel.h"
 #include "kernels/scalar/pad.h"
+#include "kernels/scalar/resize.h"
 
 namespace gradloom {
 
@@ -22,6 +23,11 @@ struct AxisMap {
   AxisMap Transposed() const;
 };
 
+// The attributes of Resize and its gradient. Throws Error(kAttr) for unknown modes.
+scalar::ResizeRules ResizeRulesOf(const KernelCall& call);
+// The scale that `sizes` gives all axes, if keep_aspect_ratio_policy is not "stretch". `from` has the extents of X. Throws Error(kShape)
+// unless there is one size per axis.
+double CommonResizeScale(const KernelCall& call, const std::vector<int64_t>& axes, const std::vector<int64_t>& sizes, const Shape& from);
 // The maps of Resize, one per axis of X. `from` has the extents of X, `to` those of Y; inputs 1, 2 and 3 of the call are roi, scales and
 // sizes. Throws Error(kAttr) for unknown modes, Error(kShape) for extents that do not match.
 std::vector<AxisMap> ResizeMaps(const KernelCall& call, const void* const* inputs, const Shape& from, const Shape& to);
