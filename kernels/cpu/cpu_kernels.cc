@@ -12,66 +12,6 @@
 namespace gradloom {
 namespace {
 
-using Rows = std::span<const CpuKernel> (*)();
-
-// If two families serve the same operator, the first is tried first. One family per line.
-// clang-format off
-constexpr Rows kFamilies[] = {
-    CpuCopyKernels,
-    CpuReorderKernels,
-    CpuPointwiseKernels,
-    CpuReduceKernels,
-    CpuRunningKernels,
-    CpuArgExtremeKernels,
-    CpuTopKKernels,
-    CpuSoftmaxKernels,
-    CpuBatchNormKernels,
-    CpuSharedBatchNormKernels,
-    CpuNormalizationKernels,
-    CpuGroupNormKernels,
-    CpuLocalResponseKernels,
-    CpuQuantizeKernels,
-    CpuRandomKernels,
-    CpuLossKernels,
-    CpuOptimizerKernels,
-    CpuMoveKernels,
-    CpuSpaceDepthKernels,
-    CpuIndexKernels,
-    CpuElementIndexKernels,
-    CpuTupleIndexKernels,
-    CpuLstmKernels,
-    CpuGruKernels,
-    CpuFastAttentionKernels,
-    CpuAttentionKernels,
-    CpuMatMulKernels,
-    CpuLongConvolutionKernels,
-    CpuWindowConvolutionKernels,
-    CpuConvolutionRowKernels,
-    CpuDepthwiseKernels,
-    CpuWinogradKernels,
-    CpuWinogradWeightKernels,
-    CpuDenseWeightKernels,
-    CpuWindowWeightKernels,
-    CpuGroupedConvolutionKernels,
-    CpuConvolutionKernels,
-    CpuFastPairWeightKernels,
-    CpuFastBfloat16Kernels,
-    CpuMaxPoolKernels,
-    CpuAveragePoolKernels,
-    CpuResizeKernels,
-    CpuColumnsKernels,
-    CpuDeformConvKernels,
-    CpuGridSampleKernels,
-    CpuRoiAlignKernels,
-    CpuPadKernels,
-    CpuSignalKernels,
-    CpuWidenedKernels,
-    CpuSlowAttentionKernels,
-    CpuSlowPairWeightKernels,
-    CpuSlowBfloat16Kernels,
-};
-// clang-format on
-
 struct Index {
   std::vector<const CpuKernel*> all;
   std::map<std::string_view, const CpuKernel*> by_name;
@@ -80,8 +20,8 @@ struct Index {
 const Index& TheIndex() {
   static const Index index = [] {
     Index made;
-    for (Rows rows : kFamilies) {
-      for (const CpuKernel& kernel : rows()) {
+    for (CpuFamily family : CpuFamilies()) {
+      for (const CpuKernel& kernel : family()) {
         GRADLOOM_CHECK(kernel.make != nullptr && kernel.row.device == DeviceKind::kCpu);
         made.all.push_back(&kernel);
         GRADLOOM_CHECK(made.by_name.emplace(kernel.row.name, &kernel).second);

@@ -1,4 +1,5 @@
-// The families of CPU kernels, one or a few files each. They are declared here and defined there, so that a missing family is a link error.
+// The families of CPU kernels, one or a few files each. They are declared here, listed in families.cc and defined there, so that a missing
+// family is a link error.
 #pragma once
 
 #include <span>
@@ -6,6 +7,11 @@
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace gradloom {
+
+using CpuFamily = std::span<const CpuKernel> (*)();
+
+// All families in the order in which they are tried; none in a build with only the reference kernels.
+std::span<const CpuFamily> CpuFamilies();
 
 std::span<const CpuKernel> CpuCopyKernels();                // copy.cc
 std::span<const CpuKernel> CpuReorderKernels();             // reorder.cc
