@@ -1,21 +1,17 @@
 // The list of all kernels, assembled from rows that are defined beside their kernels. The types in kernel.h depend on none of them.
 #include <array>
-#include <deque>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "kernels/catalog/backends.h"
 #include "kernels/catalog/kernel.h"
-#include "kernels/reference/reference.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
 
 struct Catalog {
-  std::deque<std::string> names;  // of reference rows; a deque, because rows refer to the strings
-  std::deque<KernelRow> reference;
   std::array<std::vector<const KernelRow*>, 2> by_device;
   std::map<std::string_view, const KernelRow*> by_name;
   std::map<std::pair<std::string_view, std::string_view>, std::vector<const KernelRow*>> by_op[2];
@@ -31,11 +27,7 @@ const Catalog& TheCatalog() {
   static const Catalog catalog = [] {
     Catalog made;
     for (const KernelRow* row : CpuKernelRows()) made.Add(row);
-    for (const ReferenceKernel* kernel : AllReferenceKernels()) {
-      made.names.push_back("reference." + std::string(kernel->domain) + (kernel->domain.empty() ? "" : ".") + std::string(kernel->op));
-      made.reference.push_back({.name = made.names.back(), .op = kernel->op, .domain = kernel->domain, .device = DeviceKind::kCpu});
-      made.Add(&made.reference.back());
-    }
+    for (const KernelRow* row : ReferenceKernelRows()) made.Add(row);
     for (const KernelRow* row : CudaKernelRows()) made.Add(row);
     return made;
   }();

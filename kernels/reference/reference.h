@@ -23,7 +23,7 @@ struct ReferenceKernel {
 // Returns null if there is none.
 const ReferenceKernel* FindReference(std::string_view domain, std::string_view op);
 
-// All reference kernels. kernels/catalog has a row "reference.NAME" (own operators: "reference.gradloom.NAME") for each.
+// All reference kernels. The catalog has a row for each (ReferenceKernelRows).
 std::span<const ReferenceKernel* const> AllReferenceKernels();
 
 // Runs a call on tensors. Absent inputs are undefined tensors. Returns as many outputs as call.outputs has.

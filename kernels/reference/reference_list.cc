@@ -1,7 +1,10 @@
 // The list of all families, and the lookup of kernels.
+#include <deque>
 #include <map>
+#include <string>
 #include <utility>
 
+#include "kernels/catalog/backends.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/reference.h"
 
@@ -74,6 +77,25 @@ const ReferenceKernel* FindReference(std::string_view domain, std::string_view o
 }
 
 std::span<const ReferenceKernel* const> AllReferenceKernels() { return TheIndex().all; }
+
+std::vector<const KernelRow*> ReferenceKernelRows() {
+  struct Row {
+    std::string name;
+    KernelRow row;  // refers to the name
+  };
+  static const std::deque<Row> rows = [] {
+    std::deque<Row> made;
+    for (const ReferenceKernel* kernel : AllReferenceKernels()) {
+      Row& last = made.emplace_back();
+      last.name = "reference." + std::string(kernel->domain) + (kernel->domain.empty() ? "" : ".") + std::string(kernel->op);
+      last.row = {.name = last.name, .op = kernel->op, .domain = kernel->domain, .device = DeviceKind::kCpu};
+    }
+    return made;
+  }();
+  std::vector<const KernelRow*> all;
+  for (const Row& row : rows) all.push_back(&row.row);
+  return all;
+}
 
 std::vector<Tensor> RunReference(const KernelCall& call, std::span<const Tensor> inputs) {
   const ReferenceKernel* kernel = FindReference(call.domain, call.op);

@@ -23,7 +23,7 @@ ALLOWED = {
     "runtime/api": ["runtime/base", "runtime/plan", "runtime/device", "runtime/exec", "runtime/data", "runtime/session", "runtime/checkpoint",
                     "include/gradloom"],
     "kernels/scalar": [],
-    "kernels/catalog": ["runtime/base", "kernels/reference", "kernels/scalar"],
+    "kernels/catalog": ["runtime/base", "kernels/scalar"],
     "kernels/reference": ["runtime/base", "kernels/catalog", "kernels/scalar"],
     "kernels/cpu": ["runtime/base", "kernels/catalog", "kernels/reference", "kernels/scalar"],
     "kernels/cuda/rows": ["runtime/base", "kernels/catalog"],
