@@ -119,60 +119,49 @@ Formula FormulaOf(const KernelCall& call) {
   throw Error(ErrorCode::kUnsupported, "no pointwise function '" + Escaped(call.op) + "'");
 }
 
-template <typename A>
-GRADLOOM_DEVICE A Clamp01(A x) {
-  return x < 0 ? A{0} : x > 1 ? A{1} : x;
-}
-
-// Does not overflow for any x.
-template <typename A>
-GRADLOOM_DEVICE A Softplus(A x) {
-  return (x > 0 ? x : A{0}) + log1p(exp(-fabs(x)));
-}
-
-// The formulas of kernels/reference/activation.cc and pointwise_unary.cc.
+// The formulas of the reference kernels.
 template <typename A>
 GRADLOOM_DEVICE A Apply(Function function, A x, A p, A q) {
   switch (function) {
-    case Function::kAbs: return fabs(x);
-    case Function::kAcos: return acos(x);
-    case Function::kAcosh: return acosh(x);
-    case Function::kAsin: return asin(x);
-    case Function::kAsinh: return asinh(x);
-    case Function::kAtan: return atan(x);
-    case Function::kAtanh: return atanh(x);
-    case Function::kCeil: return ceil(x);
-    case Function::kCelu: return x > 0 ? x : p * expm1(x / p);
-    case Function::kCos: return cos(x);
-    case Function::kCosh: return cosh(x);
-    case Function::kElu: return x > 0 ? x : p * expm1(x);
-    case Function::kErf: return erf(x);
-    case Function::kExp: return exp(x);
-    case Function::kFloor: return floor(x);
-    case Function::kGelu: return x * erfc(-x * A(0.70710678118654752440)) / 2;
-    case Function::kGeluTanh: return x / 2 * (1 + tanh(A(0.79788456080286535588) * (x + A(0.044715) * x * x * x)));
-    case Function::kHardSigmoid: return Clamp01(p * x + q);
-    case Function::kHardSwish: return x * Clamp01(x / 6 + A(0.5));
-    case Function::kLeakyRelu: return x < 0 ? p * x : x;
-    case Function::kLog: return log(x);
-    case Function::kMish: return x * tanh(Softplus(x));
+    case Function::kAbs: return libm::Abs(x);
+    case Function::kAcos: return libm::Acos(x);
+    case Function::kAcosh: return libm::Acosh(x);
+    case Function::kAsin: return libm::Asin(x);
+    case Function::kAsinh: return libm::Asinh(x);
+    case Function::kAtan: return libm::Atan(x);
+    case Function::kAtanh: return libm::Atanh(x);
+    case Function::kCeil: return libm::Ceil(x);
+    case Function::kCelu: return libm::CeluElement(x, p);
+    case Function::kCos: return libm::Cos(x);
+    case Function::kCosh: return libm::Cosh(x);
+    case Function::kElu: return libm::EluElement(x, p);
+    case Function::kErf: return libm::Erf(x);
+    case Function::kExp: return libm::Exp(x);
+    case Function::kFloor: return libm::Floor(x);
+    case Function::kGelu: return libm::Gelu(x);
+    case Function::kGeluTanh: return libm::GeluTanh(x);
+    case Function::kHardSigmoid: return libm::HardSigmoidElement(x, p, q);
+    case Function::kHardSwish: return libm::HardSwishElement(x);
+    case Function::kLeakyRelu: return libm::LeakyReluElement(x, p);
+    case Function::kLog: return libm::Log(x);
+    case Function::kMish: return libm::MishElement(x);
     case Function::kNeg: return -x;
     case Function::kReciprocal: return 1 / x;
-    case Function::kRelu: return x < 0 ? A{0} : x;
-    case Function::kRound: return rint(x);
-    case Function::kSelu: return q * (x > 0 ? x : p * expm1(x));
+    case Function::kRelu: return libm::ReluElement(x);
+    case Function::kRound: return libm::Rint(x);
+    case Function::kSelu: return libm::SeluElement(x, p, q);
     case Function::kShrink: return x < -q ? x + p : x > q ? x - p : A{0};
-    case Function::kSigmoid: return Sigmoid(x);
-    case Function::kSign: return x != x ? x : static_cast<A>((x > 0) - (x < 0));
-    case Function::kSin: return sin(x);
-    case Function::kSinh: return sinh(x);
-    case Function::kSoftplus: return Softplus(x);
-    case Function::kSoftsign: return x / (1 + fabs(x));
-    case Function::kSqrt: return sqrt(x);
-    case Function::kSwish: return x * Sigmoid(p * x);
-    case Function::kTan: return tan(x);
-    case Function::kTanh: return tanh(x);
-    case Function::kThresholdedRelu: return x > p ? x : A{0};
+    case Function::kSigmoid: return libm::Sigmoid(x);
+    case Function::kSign: return libm::SignOf(x);
+    case Function::kSin: return libm::Sin(x);
+    case Function::kSinh: return libm::Sinh(x);
+    case Function::kSoftplus: return libm::Softplus(x);
+    case Function::kSoftsign: return libm::SoftsignElement(x);
+    case Function::kSqrt: return libm::Sqrt(x);
+    case Function::kSwish: return x * libm::Sigmoid(p * x);
+    case Function::kTan: return libm::Tan(x);
+    case Function::kTanh: return libm::Tanh(x);
+    case Function::kThresholdedRelu: return libm::ThresholdedReluElement(x, p);
     default: return x;
   }
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/offset_calculator.cuh"
+#include "kernels/scalar/libm.h"
 
 namespace gradloom::cuda {
 
@@ -17,13 +18,6 @@ inline constexpr int kAtOnce = kIsHalf<T> ? 2 : 1;
 
 // Operands in memory order, whatever their common layout.
 inline KernelCall InMemoryOrder(const KernelCall& call) { return PhysicalOf(call)->call; }
-
-// Does not overflow for any x.
-template <typename A>
-GRADLOOM_DEVICE A Sigmoid(A x) {
-  const A e = exp(-fabs(x));
-  return (x < 0 ? e : A{1}) / (1 + e);
-}
 
 // Defined in elementwise_binary.cu.
 std::unique_ptr<Kernel> MakeBinary(const KernelCall& call, const KernelSite& site);

@@ -32,13 +32,10 @@ GRADLOOM_DEVICE A Apply(Function function, A a, A b, A alpha) {
     case Function::kSub: return a - b;
     case Function::kMul: return a * b;
     case Function::kDiv: return a / b;
-    case Function::kMod: {
-      const A r = fmod(a, b);
-      return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-    }
-    case Function::kFmod: return fmod(a, b);
-    case Function::kPRelu: return a < 0 ? b * a : a;
-    case Function::kSwiGlu: return a * Sigmoid(alpha * a) * b;
+    case Function::kMod: return libm::FloorMod(a, b);
+    case Function::kFmod: return libm::Fmod(a, b);
+    case Function::kPRelu: return libm::PReluElement(a, b);
+    case Function::kSwiGlu: return a * libm::Sigmoid(alpha * a) * b;
     default: return a;
   }
 }

@@ -14,8 +14,7 @@ enum class Fold : uint8_t { kMax, kMin, kSum };
 template <typename A>
 GRADLOOM_DEVICE A Apply(Fold fold, A a, A b) {
   if (fold == Fold::kSum) return static_cast<A>(a + b);
-  if (a != a) return a;
-  return b != b || (fold == Fold::kMax ? b > a : b < a) ? b : a;
+  return fold == Fold::kMax ? libm::Larger(a, b) : libm::Smaller(a, b);
 }
 
 inline constexpr int kMaxOperands = cuda_rows::kFoldedAtOnce;

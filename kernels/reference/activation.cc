@@ -1,10 +1,7 @@
 // Activation functions of one operand, with attributes; PRelu and SwiGLU have two.
-#include "kernels/reference/activation.h"
-
-#include <cmath>
-
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "kernels/scalar/libm.h"
 #include "runtime/base/convert.h"
 
 namespace gradloom {
@@ -18,19 +15,11 @@ void Floating(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// Does not overflow for any x.
-template <typename T>
-T SigmoidElement(T x) {
-  if (x >= 0) return 1 / (1 + std::exp(-x));
-  const T e = std::exp(x);
-  return e / (1 + e);
-}
-
 void Gelu(const KernelCall& call, const void* const* in, void* const* out) {
   const std::string approximate = call.attributes.String("approximate", "none");
   if (approximate == "tanh")
-    return Floating<[](const Attributes&, auto) { return [](auto x) { return GeluTanhElement(x); }; }>(call, in, out);
-  if (approximate == "none") return Floating<[](const Attributes&, auto) { return [](auto x) { return GeluElement(x); }; }>(call, in, out);
+    return Floating<[](const Attributes&, auto) { return [](auto x) { return libm::GeluTanh(x); }; }>(call, in, out);
+  if (approximate == "none") return Floating<[](const Attributes&, auto) { return [](auto x) { return libm::Gelu(x); }; }>(call, in, out);
   throw Error(ErrorCode::kAttr, "Gelu: approximate '" + Escaped(approximate) + "' is neither \"none\" nor \"tanh\"");
 }
 
@@ -44,50 +33,45 @@ void Relu(const KernelCall& call, const void* const* in, void* const* out) {
 template <typename T>
 auto Elu(const Attributes& attributes, T) {
   const T alpha = static_cast<T>(attributes.Float("alpha", 1.0));
-  return [=](T x) { return x > 0 ? x : alpha * std::expm1(x); };
+  return [=](T x) { return libm::EluElement(x, alpha); };
 }
 
 template <typename T>
 auto Celu(const Attributes& attributes, T) {
   const T alpha = static_cast<T>(attributes.Float("alpha", 1.0));
-  return [=](T x) { return x > 0 ? x : alpha * std::expm1(x / alpha); };
+  return [=](T x) { return libm::CeluElement(x, alpha); };
 }
 
 template <typename T>
 auto Selu(const Attributes& attributes, T) {
   const T alpha = static_cast<T>(attributes.Float("alpha", 1.67326319217681884765625));
   const T gamma = static_cast<T>(attributes.Float("gamma", 1.05070102214813232421875));
-  return [=](T x) { return gamma * (x > 0 ? x : alpha * std::expm1(x)); };
+  return [=](T x) { return libm::SeluElement(x, alpha, gamma); };
 }
 
 template <typename T>
 auto LeakyRelu(const Attributes& attributes, T) {
   const T alpha = static_cast<T>(attributes.Float("alpha", 0.00999999977648258209228515625));
-  return [=](T x) { return x < 0 ? alpha * x : x; };
+  return [=](T x) { return libm::LeakyReluElement(x, alpha); };
 }
 
 template <typename T>
 auto ThresholdedRelu(const Attributes& attributes, T) {
   const T alpha = static_cast<T>(attributes.Float("alpha", 1.0));
-  return [=](T x) { return x > alpha ? x : T{0}; };
+  return [=](T x) { return libm::ThresholdedReluElement(x, alpha); };
 }
 
 template <typename T>
 auto HardSigmoid(const Attributes& attributes, T) {
   const T alpha = static_cast<T>(attributes.Float("alpha", 0.20000000298023223876953125)),
           beta = static_cast<T>(attributes.Float("beta", 0.5));
-  return [=](T x) { return Clamp01(alpha * x + beta); };
-}
-
-template <typename T>
-auto HardSwish(const Attributes&, T) {
-  return [](T x) { return x * Clamp01(x / 6 + T(0.5)); };
+  return [=](T x) { return libm::HardSigmoidElement(x, alpha, beta); };
 }
 
 template <typename T>
 auto Swish(const Attributes& attributes, T) {
   const T alpha = static_cast<T>(attributes.Float("alpha", 1.0));
-  return [=](T x) { return x * SigmoidElement(alpha * x); };
+  return [=](T x) { return x * libm::Sigmoid(alpha * x); };
 }
 
 void Shrink(const KernelCall& call, const void* const* in, void* const* out) {
@@ -106,7 +90,7 @@ void PRelu(const KernelCall& call, const void* const* in, void* const* out) {
       if constexpr (std::is_integral_v<T>)
         return static_cast<T>(x < 0 ? static_cast<uint64_t>(x) * static_cast<uint64_t>(slope) : static_cast<uint64_t>(x));
       else
-        return x < 0 ? slope * x : x;
+        return libm::PReluElement(x, slope);
     });
   });
 }
@@ -114,7 +98,7 @@ void PRelu(const KernelCall& call, const void* const* in, void* const* out) {
 void SwiGlu(const KernelCall& call, const void* const* in, void* const* out) {
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const auto alpha = static_cast<Arithmetic<T>>(call.attributes.Float("alpha", 1.0));
-    MapBroadcast<T, T, T>(call, in, out, [=](auto a, auto b) { return a * SigmoidElement(alpha * a) * b; });
+    MapBroadcast<T, T, T>(call, in, out, [=](auto a, auto b) { return a * libm::Sigmoid(alpha * a) * b; });
   });
 }
 
@@ -123,16 +107,16 @@ constexpr ReferenceKernel kKernels[] = {
     {"Elu", "", Floating<[](const Attributes& a, auto t) { return Elu(a, t); }>},
     {"Gelu", "", Gelu},
     {"HardSigmoid", "", Floating<[](const Attributes& a, auto t) { return HardSigmoid(a, t); }>},
-    {"HardSwish", "", Floating<[](const Attributes& a, auto t) { return HardSwish(a, t); }>},
+    {"HardSwish", "", Floating<[](const Attributes&, auto) { return [](auto x) { return libm::HardSwishElement(x); }; }>},
     {"LeakyRelu", "", Floating<[](const Attributes& a, auto t) { return LeakyRelu(a, t); }>},
-    {"Mish", "", Floating<[](const Attributes&, auto) { return [](auto x) { return x * std::tanh(SoftplusElement(x)); }; }>},
+    {"Mish", "", Floating<[](const Attributes&, auto) { return [](auto x) { return libm::MishElement(x); }; }>},
     {"PRelu", "", PRelu},
     {"Relu", "", Relu},
     {"Selu", "", Floating<[](const Attributes& a, auto t) { return Selu(a, t); }>},
     {"Shrink", "", Shrink},
-    {"Sigmoid", "", Floating<[](const Attributes&, auto) { return [](auto x) { return SigmoidElement(x); }; }>},
-    {"Softplus", "", Floating<[](const Attributes&, auto) { return [](auto x) { return SoftplusElement(x); }; }>},
-    {"Softsign", "", Floating<[](const Attributes&, auto) { return [](auto x) { return x / (1 + std::fabs(x)); }; }>},
+    {"Sigmoid", "", Floating<[](const Attributes&, auto) { return [](auto x) { return libm::Sigmoid(x); }; }>},
+    {"Softplus", "", Floating<[](const Attributes&, auto) { return [](auto x) { return libm::Softplus(x); }; }>},
+    {"Softsign", "", Floating<[](const Attributes&, auto) { return [](auto x) { return libm::SoftsignElement(x); }; }>},
     {"SwiGLU", "", SwiGlu},
     {"Swish", "", Floating<[](const Attributes& a, auto t) { return Swish(a, t); }>},
     {"ThresholdedRelu", "", Floating<[](const Attributes& a, auto t) { return ThresholdedRelu(a, t); }>},

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/reference/activation.h"
 #include "kernels/reference/batched_product.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "kernels/scalar/libm.h"
 
 namespace gradloom {
 namespace {
@@ -116,7 +116,7 @@ void GemmActivation(const KernelCall& call, const void* const* in, void* const* 
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     ForEachGemmElement<T>(call, in, [&](int64_t i, int64_t j, double sum) {
       if (has_bias) sum += static_cast<double>(In<T>(in, 2)[j]);
-      Out<T>(out, 0)[i * n + j] = Rounded<T>(gelu ? GeluTanhElement(sum) : sum < 0 ? 0 : sum);
+      Out<T>(out, 0)[i * n + j] = Rounded<T>(gelu ? libm::GeluTanh(sum) : sum < 0 ? 0 : sum);
       if (keeps) Out<T>(out, 1)[i * n + j] = Rounded<T>(sum);
     });
   });

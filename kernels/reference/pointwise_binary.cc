@@ -4,6 +4,7 @@
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "kernels/scalar/libm.h"
 #include "runtime/base/convert.h"
 
 namespace gradloom {
@@ -74,8 +75,7 @@ void Mod(const KernelCall& call, const void* const* in, void* const* out) {
           return static_cast<T>(a % b);
         }
       } else {
-        const auto r = std::fmod(a, b);
-        return !fmod && r != 0 && (r < 0) != (b < 0) ? r + b : r;
+        return fmod ? libm::Fmod(a, b) : libm::FloorMod(a, b);
       }
     });
   });

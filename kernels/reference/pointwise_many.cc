@@ -4,6 +4,7 @@
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "kernels/scalar/libm.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/narrow.h"
 
@@ -51,12 +52,7 @@ template <bool kLargest>
 void Extreme(const KernelCall& call, const void* const* in, void* const* out) {
   WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     Fold<T, Arithmetic<T>>(
-        call, in, out,
-        [](auto a, auto b) {
-          if (a != a) return a;  // NaN propagates, as in numpy.maximum
-          return b != b || (kLargest ? b > a : b < a) ? b : a;
-        },
-        kSame);
+        call, in, out, [](auto a, auto b) { return kLargest ? libm::Larger(a, b) : libm::Smaller(a, b); }, kSame);
   });
 }
 

@@ -207,9 +207,26 @@ GRADLOOM_MATH float SignOf(float x) { return x != x ? x : x > 0.0f ? 1.0f : x < 
 // The larger (smaller) of two numbers; NaN if either is NaN.
 GRADLOOM_MATH float Larger(float a, float b) { return b != b ? b : b > a ? b : a; }
 GRADLOOM_MATH float Smaller(float a, float b) { return b != b ? b : b < a ? b : a; }
+// By libm; only Ceil, Floor and Rint are instructions.
+GRADLOOM_MATH float Acos(float x) { return GRADLOOM_LIBM(acosf)(x); }
+GRADLOOM_MATH float Acosh(float x) { return GRADLOOM_LIBM(acoshf)(x); }
+GRADLOOM_MATH float Asin(float x) { return GRADLOOM_LIBM(asinf)(x); }
+GRADLOOM_MATH float Asinh(float x) { return GRADLOOM_LIBM(asinhf)(x); }
+GRADLOOM_MATH float Atan(float x) { return GRADLOOM_LIBM(atanf)(x); }
+GRADLOOM_MATH float Atanh(float x) { return GRADLOOM_LIBM(atanhf)(x); }
+GRADLOOM_MATH float Ceil(float x) { return GRADLOOM_LIBM(ceilf)(x); }
+GRADLOOM_MATH float Cos(float x) { return GRADLOOM_LIBM(cosf)(x); }
+GRADLOOM_MATH float Cosh(float x) { return GRADLOOM_LIBM(coshf)(x); }
+GRADLOOM_MATH float Floor(float x) { return GRADLOOM_LIBM(floorf)(x); }
+GRADLOOM_MATH float Rint(float x) { return GRADLOOM_LIBM(rintf)(x); }
+GRADLOOM_MATH float Sin(float x) { return GRADLOOM_LIBM(sinf)(x); }
+GRADLOOM_MATH float Sinh(float x) { return GRADLOOM_LIBM(sinhf)(x); }
+GRADLOOM_MATH float Tan(float x) { return GRADLOOM_LIBM(tanf)(x); }
+GRADLOOM_MATH float Fmod(float a, float b) { return GRADLOOM_LIBM(fmodf)(a, b); }
+GRADLOOM_MATH float Pow(float a, float b) { return GRADLOOM_LIBM(powf)(a, b); }
 // fmod with the sign of b.
 GRADLOOM_MATH float FloorMod(float a, float b) {
-  const float r = GRADLOOM_LIBM(fmodf)(a, b);
+  const float r = Fmod(a, b);
   return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
 }
 
