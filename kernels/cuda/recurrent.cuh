@@ -81,53 +81,6 @@ struct RecurrentPlan {
   }
 };
 
-template <typename A>
-GRADLOOM_DEVICE A Logistic(A x) {
-  return A(1) / (A(1) + ::exp(-x));
-}
-
-template <typename A>
-GRADLOOM_DEVICE A Activate(const Activation& f, A x) {
-  const A p = static_cast<A>(f.alpha), q = static_cast<A>(f.beta);
-  switch (f.kind) {
-    case Activation::Kind::kSigmoid: return Logistic(x);
-    case Activation::Kind::kTanh: return ::tanh(x);
-    case Activation::Kind::kRelu: return x < 0 ? A(0) : x;
-    case Activation::Kind::kAffine: return p * x + q;
-    case Activation::Kind::kLeakyRelu: return x >= 0 ? x : p * x;
-    case Activation::Kind::kThresholdedRelu: return x > p ? x : A(0);
-    case Activation::Kind::kScaledTanh: return p * ::tanh(q * x);
-    case Activation::Kind::kHardSigmoid: return p * x + q < 0 ? A(0) : p * x + q > 1 ? A(1) : p * x + q;
-    case Activation::Kind::kElu: return x >= 0 ? x : p * ::expm1(x);
-    case Activation::Kind::kSoftsign: return x / (1 + ::fabs(x));
-    case Activation::Kind::kSoftplus: return (x > 0 ? x : A(0)) + ::log1p(::exp(-::fabs(x)));
-  }
-  return x;
-}
-
-// f'(x), given y = f(x).
-template <typename A>
-GRADLOOM_DEVICE A Slope(const Activation& f, A x, A y) {
-  const A p = static_cast<A>(f.alpha), q = static_cast<A>(f.beta);
-  switch (f.kind) {
-    case Activation::Kind::kSigmoid: return y * (1 - y);
-    case Activation::Kind::kTanh: return 1 - y * y;
-    case Activation::Kind::kRelu: return x > 0 ? A(1) : A(0);
-    case Activation::Kind::kAffine: return p;
-    case Activation::Kind::kLeakyRelu: return x >= 0 ? A(1) : p;
-    case Activation::Kind::kThresholdedRelu: return x > p ? A(1) : A(0);
-    case Activation::Kind::kScaledTanh: {
-      const A t = ::tanh(q * x);
-      return p * q * (1 - t * t);
-    }
-    case Activation::Kind::kHardSigmoid: return y > 0 && y < 1 ? p : A(0);
-    case Activation::Kind::kElu: return x >= 0 ? A(1) : y + p;
-    case Activation::Kind::kSoftsign: return 1 / ((1 + ::fabs(x)) * (1 + ::fabs(x)));
-    case Activation::Kind::kSoftplus: return Logistic(x);
-  }
-  return 1;
-}
-
 // The operands of a run that LSTM, GRU and RNN have in common.
 template <typename T>
 struct Recurrence {

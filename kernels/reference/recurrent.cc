@@ -37,16 +37,6 @@ const ActivationName& ActivationNamed(const KernelCall& call, const std::string&
   throw Error(ErrorCode::kAttr, call.op + ": activation '" + Escaped(name) + "' is not known");
 }
 
-template <typename T, typename F>
-void ForEach(int64_t n, const T* x, T* y, F&& f) {
-  for (int64_t i = 0; i < n; ++i) y[i] = f(x[i]);
-}
-
-template <typename T>
-T Sigmoid(T x) {
-  return T(1) / (T(1) + std::exp(-x));
-}
-
 // A tile of R x kColumns elements of the product, with its sums in registers.
 constexpr int kRows = 4, kColumns = 8;
 
@@ -94,49 +84,6 @@ std::vector<int64_t> TimesOf(const KernelCall& call, const void* const* inputs, 
 }
 
 }  // namespace
-
-template <typename T>
-void Activation::Apply(int64_t n, const T* x, T* y) const {
-  const T p = static_cast<T>(alpha), q = static_cast<T>(beta);
-  switch (kind) {
-    case Kind::kSigmoid: return ForEach(n, x, y, [](T v) { return Sigmoid(v); });
-    case Kind::kTanh: return ForEach(n, x, y, [](T v) { return std::tanh(v); });
-    case Kind::kRelu: return ForEach(n, x, y, [](T v) { return v < 0 ? T(0) : v; });
-    case Kind::kAffine: return ForEach(n, x, y, [=](T v) { return p * v + q; });
-    case Kind::kLeakyRelu: return ForEach(n, x, y, [=](T v) { return v >= 0 ? v : p * v; });
-    case Kind::kThresholdedRelu: return ForEach(n, x, y, [=](T v) { return v > p ? v : T(0); });
-    case Kind::kScaledTanh: return ForEach(n, x, y, [=](T v) { return p * std::tanh(q * v); });
-    case Kind::kHardSigmoid: return ForEach(n, x, y, [=](T v) { return std::min(std::max(p * v + q, T(0)), T(1)); });
-    case Kind::kElu: return ForEach(n, x, y, [=](T v) { return v >= 0 ? v : p * std::expm1(v); });
-    case Kind::kSoftsign: return ForEach(n, x, y, [](T v) { return v / (1 + std::abs(v)); });
-    case Kind::kSoftplus: return ForEach(n, x, y, [](T v) { return std::max(v, T(0)) + std::log1p(std::exp(-std::abs(v))); });
-  }
-}
-
-template <typename T>
-void Activation::MultiplySlope(int64_t n, const T* x, const T* y, T* g) const {
-  const T p = static_cast<T>(alpha), q = static_cast<T>(beta);
-  const auto multiply = [&](auto&& slope) {
-    for (int64_t i = 0; i < n; ++i) g[i] *= slope(x[i], y[i]);
-  };
-  switch (kind) {
-    case Kind::kSigmoid: return multiply([](T, T v) { return v * (1 - v); });
-    case Kind::kTanh: return multiply([](T, T v) { return 1 - v * v; });
-    case Kind::kRelu: return multiply([](T u, T) { return u > 0 ? T(1) : T(0); });
-    case Kind::kAffine: return multiply([=](T, T) { return p; });
-    case Kind::kLeakyRelu: return multiply([=](T u, T) { return u >= 0 ? T(1) : p; });
-    case Kind::kThresholdedRelu: return multiply([=](T u, T) { return u > p ? T(1) : T(0); });
-    case Kind::kScaledTanh:
-      return multiply([=](T u, T) {
-        const T t = std::tanh(q * u);
-        return p * q * (1 - t * t);
-      });
-    case Kind::kHardSigmoid: return multiply([=](T, T v) { return v > 0 && v < 1 ? p : T(0); });
-    case Kind::kElu: return multiply([=](T u, T v) { return u >= 0 ? T(1) : v + p; });
-    case Kind::kSoftsign: return multiply([](T u, T) { return 1 / ((1 + std::abs(u)) * (1 + std::abs(u))); });
-    case Kind::kSoftplus: return multiply([](T u, T) { return Sigmoid(u); });
-  }
-}
 
 std::vector<Activation> ActivationsOf(const KernelCall& call, int64_t direction, const std::vector<std::string>& defaults) {
   std::vector<std::string> names = call.attributes.Strings("activations");
@@ -322,10 +269,6 @@ void RecurrentDirection<T>::AddInputGradients(const std::vector<T>& dz, void* dx
 
 template struct RecurrentDirection<float>;
 template struct RecurrentDirection<double>;
-template void Activation::Apply(int64_t, const float*, float*) const;
-template void Activation::Apply(int64_t, const double*, double*) const;
-template void Activation::MultiplySlope(int64_t, const float*, const float*, float*) const;
-template void Activation::MultiplySlope(int64_t, const double*, const double*, double*) const;
 template void AddProduct(int64_t, int64_t, int64_t, const float*, int64_t, int64_t, const float*, int64_t, float*, int64_t);
 template void AddProduct(int64_t, int64_t, int64_t, const double*, int64_t, int64_t, const double*, int64_t, double*, int64_t);
 

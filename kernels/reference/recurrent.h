@@ -9,23 +9,21 @@
 #include "kernels/catalog/recurrent.h"
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wanted.h"
+#include "kernels/scalar/activation.h"
 
 namespace gradloom {
 
-// An activation of the ONNX list, with its constants.
-struct Activation {
-  enum class Kind { kSigmoid, kTanh, kRelu, kAffine, kLeakyRelu, kThresholdedRelu, kScaledTanh, kHardSigmoid, kElu, kSoftsign, kSoftplus };
-  Kind kind = Kind::kTanh;
-  double alpha = 0, beta = 0;
+// y = f(x) for n elements; x and y may be the same.
+template <typename T>
+void ApplyActivation(const Activation& f, int64_t n, const T* x, T* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = Activate(f, x[i]);
+}
 
-  // y = f(x); x and y may be the same.
-  template <typename T>
-  void Apply(int64_t n, const T* x, T* y) const;
-
-  // g *= f'(x), given x and y = f(x).
-  template <typename T>
-  void MultiplySlope(int64_t n, const T* x, const T* y, T* g) const;
-};
+// g *= f'(x), given x and y = f(x).
+template <typename T>
+void MultiplyBySlope(const Activation& f, int64_t n, const T* x, const T* y, T* g) {
+  for (int64_t i = 0; i < n; ++i) g[i] *= Slope(f, x[i], y[i]);
+}
 
 // The activations of direction `direction`, as many as `defaults` has. Throws Error(kAttr).
 std::vector<Activation> ActivationsOf(const KernelCall& call, int64_t direction, const std::vector<std::string>& defaults);

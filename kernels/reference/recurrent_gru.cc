@@ -46,7 +46,7 @@ struct Gru {
       if (!gated) {
         dir.Clip(n.batch * H, zs);
         T* gs = gates.data() + s * n.batch * H;
-        f[0].Apply(n.batch * H, zs, gs);
+        ApplyActivation(f[0], n.batch * H, zs, gs);
         for (int64_t b = 0; b < n.batch; ++b)
           std::copy_n(dir.active(s, b) ? gs + b * H : h0 + b * H, H, h.data() + (s + 1) * cells() + b * H);
         continue;
@@ -55,7 +55,7 @@ struct Gru {
       T* rs = reset.data() + s * cells();
       for (int64_t b = 0; b < n.batch; ++b) {
         dir.Clip(2 * H, zs + b * n.width());
-        f[0].Apply(2 * H, zs + b * n.width(), gs + b * n.width());
+        ApplyActivation(f[0], 2 * H, zs + b * n.width(), gs + b * n.width());
       }
       if (linear) {
         AddBias(rs, H, dir.r_bias == nullptr ? nullptr : dir.r_bias + 2 * H, H);
@@ -79,7 +79,7 @@ struct Gru {
         for (int64_t j = 0; j < H; ++j) zr[2 * H + j] += gr[H + j] * rs[j];
       }
       dir.Clip(H, zr + 2 * H);
-      f[1].Apply(H, zr + 2 * H, gr + 2 * H);
+      ApplyActivation(f[1], H, zr + 2 * H, gr + 2 * H);
       if (dir.active(s, b)) {
         for (int64_t j = 0; j < H; ++j) h1[j] = (1 - gr[j]) * gr[2 * H + j] + gr[j] * h0[j];
       } else {
@@ -114,7 +114,7 @@ struct Gru {
         const int64_t row = s * n.batch + b;
         std::copy_n(dh + b * H, H, dz + b * H);
         std::fill_n(dh + b * H, H, T(0));
-        f[0].MultiplySlope(H, z.data() + row * H, gates.data() + row * H, dz + b * H);
+        MultiplyBySlope(f[0], H, z.data() + row * H, gates.data() + row * H, dz + b * H);
         dir.ClipGradient(H, z.data() + row * H, dz + b * H);
       }
       std::copy_n(dz, n.batch * H, dr);
@@ -134,7 +134,7 @@ struct Gru {
         db[2 * H + j] = dhb[j] * (1 - g[j]);
         dhb[j] *= g[j];
       }
-      f[1].MultiplySlope(H, zb + 2 * H, g + 2 * H, db + 2 * H);
+      MultiplyBySlope(f[1], H, zb + 2 * H, g + 2 * H, db + 2 * H);
       dir.ClipGradient(H, zb + 2 * H, db + 2 * H);
     }
     if (linear) {
@@ -154,7 +154,7 @@ struct Gru {
       });
     }
     for (int64_t b = 0; b < n.batch; ++b) {
-      f[0].MultiplySlope(2 * H, zs + b * n.width(), gs + b * n.width(), dz + b * n.width());
+      MultiplyBySlope(f[0], 2 * H, zs + b * n.width(), gs + b * n.width(), dz + b * n.width());
       dir.ClipGradient(2 * H, zs + b * n.width(), dz + b * n.width());
       std::copy_n(dz + b * n.width(), 2 * H, dr + b * n.width());
     }

@@ -72,9 +72,9 @@ struct Lstm {
     }
     dir.Clip(H, zi);
     dir.Clip(2 * H, zf);  // f and c
-    f[0].Apply(H, zi, gi);
-    f[0].Apply(H, zf, gf);
-    f[1].Apply(H, zc, gc);
+    ApplyActivation(f[0], H, zi, gi);
+    ApplyActivation(f[0], H, zf, gf);
+    ApplyActivation(f[1], H, zc, gc);
     if (coupled) {
       for (int64_t j = 0; j < H; ++j) gf[j] = 1 - gi[j];
     }
@@ -83,9 +83,9 @@ struct Lstm {
       for (int64_t j = 0; j < H; ++j) zo[j] += peephole[H + j] * c1[j];
     }
     dir.Clip(H, zo);
-    f[0].Apply(H, zo, go);
+    ApplyActivation(f[0], H, zo, go);
     T* hc = squashed.data() + row * H;
-    f[2].Apply(H, c1, hc);
+    ApplyActivation(f[2], H, c1, hc);
     for (int64_t j = 0; j < H; ++j) h1[j] = go[j] * hc[j];
   }
 
@@ -99,10 +99,10 @@ struct Lstm {
     T *di = dz, *d_o = dz + H, *df = dz + 2 * H, *dg = dz + 3 * H;
     std::vector<T> d_cell(static_cast<size_t>(H));
     for (int64_t j = 0; j < H; ++j) d_o[j] = dh[j] * hc[j];
-    f[0].MultiplySlope(H, zi + H, go, d_o);
+    MultiplyBySlope(f[0], H, zi + H, go, d_o);
     dir.ClipGradient(H, zi + H, d_o);
     for (int64_t j = 0; j < H; ++j) d_cell[static_cast<size_t>(j)] = dh[j] * go[j];
-    f[2].MultiplySlope(H, c1, hc, d_cell.data());
+    MultiplyBySlope(f[2], H, c1, hc, d_cell.data());
     for (int64_t j = 0; j < H; ++j) dc[j] += d_cell[static_cast<size_t>(j)];
     if (peephole != nullptr) {
       for (int64_t j = 0; j < H; ++j) dc[j] += d_o[j] * peephole[H + j];
@@ -112,9 +112,9 @@ struct Lstm {
       df[j] = coupled ? T(0) : dc[j] * c0[j];
       dg[j] = dc[j] * gi[j];
     }
-    f[0].MultiplySlope(H, zi, gi, di);
-    if (!coupled) f[0].MultiplySlope(H, zi + 2 * H, gf, df);
-    f[1].MultiplySlope(H, zi + 3 * H, gc, dg);
+    MultiplyBySlope(f[0], H, zi, gi, di);
+    if (!coupled) MultiplyBySlope(f[0], H, zi + 2 * H, gf, df);
+    MultiplyBySlope(f[1], H, zi + 3 * H, gc, dg);
     dir.ClipGradient(H, zi, di);
     dir.ClipGradient(2 * H, zi + 2 * H, df);
     for (int64_t j = 0; j < H; ++j) {
