@@ -55,6 +55,13 @@ std::string RejectsView(const KernelCall& call) {
   return "layout " + in.layout.ToString() + " to " + out.layout.ToString();
 }
 
+KernelCall PlainCall(KernelCall call) {
+  for (auto* operands : {&call.inputs, &call.outputs}) {
+    for (OperandType& operand : *operands) operand.layout = {};
+  }
+  return call;
+}
+
 std::optional<PhysicalCall> PhysicalOf(const KernelCall& call) {
   PhysicalCall physical{call, {}};
   const Layout* permuted = nullptr;

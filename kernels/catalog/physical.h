@@ -21,6 +21,9 @@ bool SameMemoryOrder(const Layout& a, const Layout& b, const Shape& shape);
 // reason. For the rows of operators that only reinterpret elements.
 std::string RejectsView(const KernelCall& call);
 
+// The same call of operands in plain layouts.
+KernelCall PlainCall(KernelCall call);
+
 struct PhysicalCall {
   KernelCall call;        // plain operands; if dimensions were permuted, all of the same rank, with leading ones
   std::vector<int> axis;  // the position of each dimension of full-rank operands; empty: nothing was permuted

@@ -285,12 +285,8 @@ std::string RejectsGroupedShapes(const KernelCall& call) {
   if (packed > kMaxGroupedWeights || of.w->layout.elements(w) > INT32_MAX) return "many weights";
   if (HasConvolutionBias(call) && !call.inputs[2].layout.plain()) return "bias";
   // The library is faster if it is vectorized for these channels per group and does not pad the weights.
-  KernelCall plain = call;
-  for (auto* operands : {&plain.inputs, &plain.outputs}) {
-    for (OperandType& operand : *operands) operand.layout = {};
-  }
   try {
-    const PreparedConvolution library = PrepareConvolution(plain, true);
+    const PreparedConvolution library = PrepareConvolution(PlainCall(call), true);
     const auto is = [&](const char* slow) { return library.implementation.find(slow) != std::string::npos; };
     if (!is("ref") && !is("gemm") && ConvolutionWeightLayout(library.weights, true)) return "the library's " + library.implementation;
   } catch (const dnnl::error&) {

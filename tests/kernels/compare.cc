@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/reference/reference.h"
@@ -165,10 +166,7 @@ void ExpectSameAsReference(KernelCall call, std::mt19937_64& random, const Compa
     if (how.fill && how.fill(static_cast<int>(i), inputs.back(), random)) continue;
     FillRandom(inputs.back(), random, how.low, how.high);
   }
-  KernelCall plain = call;
-  for (auto* operands : {&plain.inputs, &plain.outputs}) {
-    for (OperandType& operand : *operands) operand.layout = {};
-  }
+  const KernelCall plain = PlainCall(call);
   const std::vector<Tensor> wanted = how.widen ? RunWidened(plain, inputs) : RunReference(plain, inputs);
   std::vector<Tensor> first;
   for (int threads : {2, 1, 11}) {
