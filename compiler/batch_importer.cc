@@ -12,6 +12,7 @@
 #include "compiler/passes/stored_vectors.h"
 #include "compiler/passes/straight_through.h"
 #include "compiler/passes/widen_parameters.h"
+#include "runtime/base/counted.h"
 #include "runtime/base/name_pattern.h"
 
 namespace gradloom {
@@ -101,7 +102,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
     GraphBuilder builder(*made->imported.graph, rules_);
     if (const int64_t count = PassStraightThrough(builder, choice.parameters); count > 0) {
       made->imported.warnings.push_back(
-          std::to_string(count) + (count == 1 ? " value is" : " values are") +
+          Counted(count, "value is", "values are") +
           " added to the result of a rounding, comparison or selection, or to a multiple of itself, and subtracted again: gradients pass "
           "straight through, as with a detach() that the exporter did not write; --no-detach trains the graph as written");
     }
@@ -109,7 +110,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   if (!options_.recipe.UsesFileAlgorithm()) {
     GraphBuilder builder(*made->imported.graph, rules_);
     if (const int64_t count = WidenParameters(builder, choice.parameters); count > 0) {
-      made->imported.warnings.push_back(std::to_string(count) + (count == 1 ? " parameter is" : " parameters are") +
+      made->imported.warnings.push_back(Counted(count, "parameter is", "parameters are") +
                                         " stored in 16 bits in the file: kept in float32 during training, and exported in 16 bits; "
                                         "activations and gradients stay in 16 bits, as in the file (use --loss-scale dynamic for float16)");
     }

@@ -23,6 +23,7 @@
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/place_state.h"
 #include "compiler/passes/training_view.h"
+#include "runtime/base/joined.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/verify_plan.h"
 
@@ -77,10 +78,9 @@ class Compiler {
     plan_.targets.push_back({options_.recipe.device, options_.recipe.isa, options_.recipe.threads});
     plan_.schedule = options_.recipe.schedule;
     CountStages();
-    for (const LossTerm& term : options_.recipe.losses) {
-      std::string& text = plan_.properties["loss"];
-      text += (text.empty() ? "" : " + ") + term.ToString();
-    }
+    if (const auto& losses = options_.recipe.losses; !losses.empty())
+      plan_.properties["loss"] = JoinedTexts(
+          losses, [](const LossTerm& term) { return term.ToString(); }, " + ");
     plan_.properties.emplace(kFailedSteps, kChangeNothing);
     for (const std::string& origin : options_.recipe.tail) plan_.properties[kTailProperty] += origin + "\n";
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);

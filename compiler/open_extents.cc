@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compiler/onnx/type_rules.h"
+#include "runtime/base/joined.h"
 
 namespace gradloom {
 namespace {
@@ -46,8 +47,7 @@ class Reader {
   }
 
   [[noreturn]] void Refuse(const Node& node, const std::string& why) const {
-    std::string names;
-    for (const OtherExtent& other : others_) names += (names.empty() ? "" : ", ") + Escaped(other.extent.symbol);
+    const std::string names = JoinedTexts(others_, [](const OtherExtent& other) { return Escaped(other.extent.symbol); });
     throw Error(ErrorCode::kUnsupported, "the algorithm " + why + " at another value of a symbolic dimension of the model (" + names + ")",
                 Describe(node), "give the model fixed dimensions before training");
   }

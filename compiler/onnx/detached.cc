@@ -7,6 +7,7 @@
 
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/torch_source.h"
+#include "runtime/base/counted.h"
 
 namespace gradloom {
 namespace {
@@ -154,7 +155,7 @@ void Importer::FindDetached() {
   detached_.emplace(file_.proto);
   const std::vector<std::string>& ambiguous = detached_->ambiguous();
   if (ambiguous.empty()) return;
-  result_.warnings.push_back(std::to_string(ambiguous.size()) + (ambiguous.size() == 1 ? " node reads a value" : " nodes read values") +
+  result_.warnings.push_back(Counted(std::ssize(ambiguous), "node reads a value", "nodes read values") +
                              " that the module detached, but the file does not say where, so gradients pass: '" + Escaped(ambiguous[0]) +
                              "'; torch.onnx.export(..., optimize=False) keeps it");
 }

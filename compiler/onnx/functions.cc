@@ -11,6 +11,7 @@
 #include "compiler/ops/op.h"
 #include "kernels/reference/reference.h"
 #include "onnx/defs/function.h"
+#include "runtime/base/counted.h"
 
 namespace gradloom {
 namespace {
@@ -63,8 +64,7 @@ void Importer::CheckUnsupported() {
   if (unknown.empty()) return;
   std::string message, where = Escaped(file_.path, 1000) + "  ";
   for (const auto& [op, nodes] : unknown) {
-    message += (message.empty() ? "unknown operator '" : ", '") + Escaped(op) + "' (" + std::to_string(nodes.size()) +
-               (nodes.size() == 1 ? " node)" : " nodes)");
+    message += (message.empty() ? "unknown operator '" : ", '") + Escaped(op) + "' (" + Counted(std::ssize(nodes), "node") + ")";
     for (size_t i = 0; i < std::min<size_t>(nodes.size(), 3); ++i) where += " '" + Escaped(nodes[i]) + "'";
   }
   throw Error(ErrorCode::kUnsupported, message, where, unknown.size() == 1 ? HelpForUnknown(unknown.begin()->first, file_.proto) : "");

@@ -13,7 +13,7 @@
 #include "compiler/onnx/training_info.h"
 #include "compiler/onnx/translate/torch_clamp.h"
 #include "compiler/onnx/translate/upgrade.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 
@@ -170,10 +170,8 @@ const Binding& Importer::Lookup(const std::string& name, const onnx::NodeProto& 
     for (const auto& [known, binding] : s->names) names.push_back(known);
   }
   std::sort(names.begin(), names.end());
-  const std::string near = Nearest(name, names);
   throw Error(ErrorCode::kGraph, "input '" + Escaped(name) + "' is not defined",
-              Escaped(proto.op_type()) + " '" + Escaped(scope.path + proto.name()) + "'",
-              near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
+              Escaped(proto.op_type()) + " '" + Escaped(scope.path + proto.name()) + "'", Suggestion(name, names));
 }
 
 std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope) {

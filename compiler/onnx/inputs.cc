@@ -9,6 +9,8 @@
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/training_info.h"
+#include "runtime/base/joined.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
@@ -29,7 +31,7 @@ const onnx::TypeProto::Tensor& TensorTypeOf(const onnx::ValueInfoProto& info) {
 std::string ExtentHelp(const std::string& symbol, const std::map<std::string, int64_t>& unused) {
   const int64_t extent = unused.size() == 1 ? unused.begin()->second : 16;
   const std::string flag = "--shape " + Escaped(symbol) + "=" + std::to_string(extent);
-  return unused.size() == 1 ? "did you mean '" + flag + "'?" : "give its extent, for example: " + flag;
+  return unused.size() == 1 ? DidYouMean(flag) : "give its extent, for example: " + flag;
 }
 
 // Whether the input declares the same number for its first two dimensions.
@@ -402,8 +404,7 @@ void Importer::AddInputs(Scope& scope) {
   Extents extents(fed, options_);
   for (const auto& [name, numbers] : options_.numbers) {
     if (std::any_of(fed.infos.begin(), fed.infos.end(), [&](const auto* info) { return info->name() == name; })) continue;
-    std::string inputs;
-    for (const auto* info : fed.infos) inputs += (inputs.empty() ? "" : ", ") + Escaped(info->name());
+    const std::string inputs = JoinedTexts(fed.infos, [](const auto* info) { return Escaped(info->name()); });
     throw Error(ErrorCode::kConfig, "the model has no input '" + Escaped(name) + "'", "--value", "the inputs are: " + inputs);
   }
   for (const auto* info : fed.infos) {

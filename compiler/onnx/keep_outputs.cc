@@ -7,7 +7,8 @@
 
 #include "onnx/onnx_pb.h"
 #include "runtime/base/error.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/joined.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
@@ -40,16 +41,11 @@ void KeepIf(Repeated& list, Keep keep) {
 
 void CheckNames(const std::vector<std::string>& names, const onnx::GraphProto& graph) {
   std::vector<std::string> known;
-  std::string all;
-  for (const onnx::ValueInfoProto& output : graph.output()) {
-    known.push_back(output.name());
-    all += (all.empty() ? "" : ", ") + Escaped(output.name());
-  }
+  for (const onnx::ValueInfoProto& output : graph.output()) known.push_back(output.name());
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string near = Nearest(name, known);
     throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(name) + "'", "",
-                (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("its outputs are: " + all));
+                Suggestion(name, known, "its outputs are: " + JoinedNames(known)));
   }
 }
 

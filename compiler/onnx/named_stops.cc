@@ -4,14 +4,10 @@
 #include "runtime/base/listing.h"
 #include "runtime/base/name_pattern.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
-
-std::string NearestIn(const std::string& name, const std::set<std::string>& known) {
-  const std::string near = Nearest(name, {known.begin(), known.end()});
-  return near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ";
-}
 
 std::string Listed(const std::vector<std::string>& names) {
   Listing list(12);
@@ -80,8 +76,9 @@ void NamedStops::Refuse(const Stop& stop) const {
     throw Error(ErrorCode::kConfig, "--detach: node " + reader + " does not read value " + value, "", "it reads: " + Listed(stop.reads));
   }
   if (!stop.reader.empty()) {
-    throw Error(ErrorCode::kConfig, "--detach: the model has no node " + reader + " with inputs", "",
-                NearestIn(stop.reader, readers_) + "give a node by its name, or by the name of one of its outputs");
+    throw Error(
+        ErrorCode::kConfig, "--detach: the model has no node " + reader + " with inputs", "",
+        Suggestion(stop.reader, {readers_.begin(), readers_.end()}, "give a node by its name, or by the name of one of its outputs"));
   }
   if (PatternMatchesAny(stop.value, weights_)) {
     throw Error(ErrorCode::kConfig, "--detach: " + value + " is a weight, not a computed value", "",
@@ -91,10 +88,10 @@ void NamedStops::Refuse(const Stop& stop) const {
   if (PatternMatchesAny(stop.value, inputs_)) {
     throw Error(ErrorCode::kConfig, "--detach: " + value + " is an input, which gets no gradient");
   }
-  const std::string near = NearestIn(stop.value, values_);
+  const std::vector<std::string> values(values_.begin(), values_.end());
+  const std::string near = Nearest(stop.value, values), how = "give the name of a node's output or a pattern, one --detach for each";
   throw Error(ErrorCode::kConfig, "--detach: the model has no value " + value, "",
-              (near.empty() ? "the values are: " + Listed({values_.begin(), values_.end()}) + "   " : near) +
-                  "give the name of a node's output or a pattern, one --detach for each");
+              near.empty() ? "the values are: " + Listed(values) + "   " + how : DidYouMean(near, how));
 }
 
 }  // namespace gradloom

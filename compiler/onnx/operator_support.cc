@@ -7,7 +7,7 @@
 #include "compiler/onnx/translate/contrib_operators.h"
 #include "compiler/onnx/translate/own_bodies.h"
 #include "compiler/ops/op.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
@@ -132,8 +132,7 @@ std::string HelpForUnknown(const std::string& op, const onnx::ModelProto& model)
   if (op.ends_with("PartitionedCall"))
     return "tf2onnx could not convert this call, which TensorFlow makes of a convolution in groups: convert the model by way of TensorFlow "
            "Lite (tf2onnx --tflite)";
-  const std::string near = Nearest(op, StandardOperators());
-  return near.empty() ? "" : "did you mean '" + near + "'?";
+  return Suggestion(op, StandardOperators());
 }
 
 Support SupportOf(const onnx::NodeProto& node) {

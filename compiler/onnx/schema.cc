@@ -8,7 +8,9 @@
 
 #include "compiler/onnx/standard_schemas.h"
 #include "compiler/onnx/translate/contrib_operators.h"
+#include "runtime/base/joined.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
@@ -112,12 +114,6 @@ onnx::AttributeProto::AttributeType KindOf(const Attribute& value) {
   return kKinds[value.index()];
 }
 
-std::string Joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text.empty() ? "none" : text;
-}
-
 // Whether the newest version of the operator has the attribute, with this value as its default. Converters to older opsets leave such
 // attributes behind (PyTorch's default exporter the `noop_with_empty_axes` of ReduceMean), which say nothing.
 bool IsNewerDefault(const Node& node, const std::string& name, const Attribute& value) {
@@ -145,7 +141,9 @@ void CheckAttributes(const Node& node, const OpSchema& schema) {
       std::sort(names.begin(), names.end());
       const std::string near = Nearest(name, names);
       throw Error(ErrorCode::kAttr, "operator '" + schema.Name() + "' has no attribute '" + Escaped(name) + "'", Describe(node),
-                  near.empty() ? "its attributes are: " + Joined(names) : "did you mean '" + near + "'?");
+                  !near.empty()   ? DidYouMean(near)
+                  : names.empty() ? "its attributes are: none"
+                                  : "its attributes are: " + Joined(names));
     }
     if (KindOf(value) != found->second.type) {
       throw Error(ErrorCode::kAttr,
@@ -245,7 +243,7 @@ void ThrowUnknownOperator(const Node& node) {
   throw Error(ErrorCode::kUnsupported,
               "unknown operator '" + Escaped(node.op) + "'" + (node.domain.empty() ? "" : " of domain '" + Escaped(node.domain) + "'"),
               Describe(node),
-              !near.empty()                        ? "did you mean '" + near + "'?"
+              !near.empty()                        ? DidYouMean(near)
               : HelpOfContrib(node.domain).empty() ? HelpOfTraditional(node)
                                                    : HelpOfContrib(node.domain));
 }

@@ -11,6 +11,7 @@
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/standard_domain.h"
+#include "runtime/base/counted.h"
 #include "runtime/base/listing.h"
 
 namespace gradloom {
@@ -26,9 +27,7 @@ std::string ListOf(const std::vector<std::string>& names) {
   return list.text();
 }
 
-std::string Count(const std::vector<std::string>& names, const char* what) {
-  return " (" + std::to_string(names.size()) + " " + what + (names.size() == 1 ? ")" : "s)");
-}
+std::string Count(const std::vector<std::string>& names, const char* what) { return " (" + Counted(std::ssize(names), what) + ")"; }
 
 // The values of a body (a graph, or the nodes of a function) that its outputs depend on.
 class Needed {

@@ -11,6 +11,7 @@
 #include "compiler/ops/op.h"
 #include "kernels/reference/reference.h"
 #include "onnx/defs/shape_inference.h"
+#include "runtime/base/joined.h"
 
 namespace gradloom {
 namespace {
@@ -79,8 +80,8 @@ std::string NumbersOf(const Graph& graph, ValueId id) {
   constexpr int64_t kMax = 8;
   const Tensor* data = graph.value(id).role == Role::kConst && graph.value(id).dtype == DType::kInt64 ? graph.data(id) : nullptr;
   if (data == nullptr || data->elements() > kMax) return "";
-  std::string text;
-  for (int64_t number : data->as<int64_t>()) text += (text.empty() ? "" : ",") + std::to_string(number);
+  const std::string text = JoinedTexts(
+      data->as<int64_t>(), [](int64_t number) { return std::to_string(number); }, ",");
   return " = " + (data->shape().rank() == 0 ? text : "[" + text + "]");
 }
 

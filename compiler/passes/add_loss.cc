@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "compiler/ops/loss_rows.h"
+#include "runtime/base/joined.h"
 
 namespace gradloom {
 namespace {
@@ -45,9 +46,7 @@ class LossBuilder {
     if (type == "bce_with_logits") return Reduce(BinaryCrossEntropyWithLogits());
     if (type == "kl_div") return KlDivergence();
     if (type == "output") return Reduce(output_);
-    std::string known;
-    for (const std::string& name : LossTypes()) known += (known.empty() ? "" : ", ") + name;
-    throw Error(ErrorCode::kConfig, "unknown loss '" + Escaped(type) + "'", "", "the losses are: " + known);
+    throw Error(ErrorCode::kConfig, "unknown loss '" + Escaped(type) + "'", "", "the losses are: " + Joined(LossTypes()));
   }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "compiler/passes/program_plan.h"
 #include "compiler/passes/step_params.h"
+#include "runtime/base/joined.h"
 #include "runtime/base/listing.h"
 #include "runtime/base/name_pattern.h"
 
@@ -61,9 +62,7 @@ Rule RuleOf(const OptimizerOptions& o) {
   if (o.type == "adamax") return {"Adamax", {"exp_avg", "exp_inf"}, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", EpsOr(o, 1e-8)}}};
   if (o.type == "lamb")
     return {"LambDirection", {"exp_avg", "exp_avg_sq"}, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", EpsOr(o, 1e-6)}}};
-  std::string known;
-  for (const std::string& name : OptimizerTypes()) known += (known.empty() ? "" : ", ") + name;
-  throw Error(ErrorCode::kConfig, "unknown optimizer '" + Escaped(o.type) + "'", "", "the optimizers are: " + known);
+  throw Error(ErrorCode::kConfig, "unknown optimizer '" + Escaped(o.type) + "'", "", "the optimizers are: " + Joined(OptimizerTypes()));
 }
 
 void CheckRanges(const OptimizerOptions& o) {

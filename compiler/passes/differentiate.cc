@@ -8,6 +8,7 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/differentiate_regions.h"
 #include "compiler/passes/region_bodies.h"
+#include "runtime/base/counted.h"
 
 namespace gradloom {
 namespace {
@@ -63,8 +64,7 @@ void RefuseMissingGradients(const Graph& graph, const std::vector<size_t>& path,
   if (missing.empty()) return;
   std::string message, where;
   for (const auto& [op, nodes] : missing) {
-    message += (message.empty() ? "no gradient for operator '" : ", '") + Escaped(op) + "' (" + std::to_string(nodes.size()) +
-               (nodes.size() == 1 ? " node)" : " nodes)");
+    message += (message.empty() ? "no gradient for operator '" : ", '") + Escaped(op) + "' (" + Counted(std::ssize(nodes), "node") + ")";
     const Node& first = *nodes.front();
     ValueId needed_by = kNoValue;
     ForEachUse(first, [&](ValueId id) {

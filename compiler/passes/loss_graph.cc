@@ -6,7 +6,9 @@
 
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/step_params.h"
+#include "runtime/base/joined.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
@@ -56,34 +58,27 @@ class LossGraphBuilder {
 
   void CheckBindings() const {
     const std::vector<std::string> inputs = loss_.inputs();
-    std::string all;
-    for (const std::string& input : inputs) all += (all.empty() ? "" : ", ") + Escaped(input);
     for (const auto& [input, operand] : bindings_) {
       if (std::find(inputs.begin(), inputs.end(), input) != inputs.end()) continue;
-      const std::string near = Nearest(input, inputs);
       throw Error(ErrorCode::kConfig, "the loss has no input '" + Escaped(input) + "'", where_,
-                  (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("its inputs are: " + all));
+                  Suggestion(input, inputs, "its inputs are: " + JoinedNames(inputs)));
     }
   }
 
   // A name that is close to that of an output is taken for a typing error, not for a target.
   void CheckOutputsRead() const {
     std::vector<std::string> unread = operands_.OutputNames();
-    std::string all, inputs;
-    for (const std::string& output : unread) all += (all.empty() ? "" : ", ") + Escaped(output);
+    const std::string all = JoinedNames(unread), inputs = JoinedNames(loss_.inputs());
     const size_t outputs = unread.size();
-    for (const std::string& input : loss_.inputs()) {
-      std::erase(unread, OperandOf(input));
-      inputs += (inputs.empty() ? "" : ", ") + Escaped(input);
-    }
+    for (const std::string& input : loss_.inputs()) std::erase(unread, OperandOf(input));
     for (const std::string& input : loss_.inputs()) {
       // Short names are similar by chance.
       if (input.size() < 3 || bindings_.contains(input) || Known(input) != kNoValue) continue;
       const std::string near = Nearest(input, unread);
       if (near.empty()) continue;
       throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(input) + "'", where_,
-                  "did you mean '" + Escaped(near) + "'?   write " + Escaped(input) + "=" + Escaped(near) +
-                      " in parentheses after the file, or " + Escaped(input) + "=" + Escaped(input) + " if it is a target");
+                  DidYouMean(near, "write " + Escaped(input) + "=" + Escaped(near) + " in parentheses after the file, or " +
+                                       Escaped(input) + "=" + Escaped(input) + " if it is a target"));
     }
     if (unread.size() < outputs) return;
     throw Error(ErrorCode::kConfig, "the loss reads no output of the model: its inputs are " + inputs, where_,
@@ -94,8 +89,7 @@ class LossGraphBuilder {
 
   void CheckOutput(const Graph& graph) const {
     if (graph.outputs.size() != 1) {
-      std::string all;
-      for (ValueId id : graph.outputs) all += (all.empty() ? "" : ", ") + Escaped(graph.value(id).name);
+      const std::string all = JoinedTexts(graph.outputs, [&](ValueId id) { return Escaped(graph.value(id).name); });
       throw Error(ErrorCode::kGraph, "a loss must have one output, but this graph has " + std::to_string(graph.outputs.size()) + ": " + all,
                   where_, "keep only the scalar loss as its output");
     }

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "compiler/passes/place_state.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/joined.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
@@ -82,11 +83,8 @@ ValueId LossOperands::Output(const std::string& name, const std::string& where) 
   const Graph& graph = b_.graph();
   if (name.empty() && !graph.outputs.empty()) return graph.outputs.front();
   if (const ValueId id = FindOutput(name); id != kNoValue) return id;
-  std::string known;
-  for (const std::string& other : OutputNames()) known += (known.empty() ? "" : ", ") + Escaped(other);
-  const std::string near = Nearest(name, OutputNames());
   throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(name) + "'", where,
-              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("its outputs are: " + known));
+              Suggestion(name, OutputNames(), "its outputs are: " + JoinedNames(OutputNames())));
 }
 
 ValueId LossOperands::Target(const std::string& name, const ValueType& type, const std::string& where, const std::string& wanted_by) {

@@ -58,6 +58,7 @@
 #include "compiler/passes/split_conv_bias.h"
 #include "compiler/passes/training_view.h"
 #include "compiler/passes/write_out_einsum.h"
+#include "runtime/base/joined.h"
 
 namespace gradloom {
 namespace {
@@ -456,12 +457,9 @@ bool Contains(const std::vector<std::string>& list, const std::string& name) {
 
 void CheckControl(const PassControl& control) {
   const auto check = [](const std::string& name, const char* flag) {
-    std::string all;
-    for (const Pass& pass : kPasses) {
-      if (pass.name == name) return;
-      all += (all.empty() ? "" : ", ") + std::string(pass.name);
-    }
-    throw Error(ErrorCode::kConfig, std::string(flag) + ": unknown pass '" + Escaped(name) + "'", "", "the passes are: " + all);
+    if (std::ranges::find(kPasses, name, &Pass::name) != std::end(kPasses)) return;
+    throw Error(ErrorCode::kConfig, std::string(flag) + ": unknown pass '" + Escaped(name) + "'", "",
+                "the passes are: " + JoinedTexts(kPasses, [](const Pass& pass) { return pass.name; }));
   };
   if (!control.dump_after.empty() && control.dump_after != "all") check(control.dump_after, "--dump-after");
   if (!control.stop_after.empty()) check(control.stop_after, "--stop-after");

@@ -5,18 +5,17 @@
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
 #include "runtime/base/listing.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom::api {
 namespace {
 
 // Programs in several languages show it, so it names no function of one of them.
 [[noreturn]] void ThrowNoParameter(const std::string& what, const std::string& wanted, const std::vector<std::string>& names) {
-  const std::string near = Nearest(wanted, names);
   Listing known(8);
   for (const std::string& name : names) known.Add(Escaped(name));
   throw Error(ErrorCode::kConfig, "the plan has no " + what + " '" + Escaped(wanted) + "'", "",
-              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + "it has: " + known.text());
+              Suggestion(wanted, names, "it has: " + known.text()));
 }
 
 }  // namespace

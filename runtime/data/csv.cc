@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
 #include "runtime/data/csv_records.h"
@@ -148,7 +149,7 @@ class CsvColumnNames {
   }
 
   std::string Listing() const {
-    std::string text = std::to_string(columns_) + (columns_ == 1 ? " column" : " columns");
+    std::string text = Counted(static_cast<int64_t>(columns_), "column");
     if (names_.empty()) return text + " and no header; select by index, counted from 0";
     constexpr size_t kShown = 12;
     for (size_t i = 0; i < std::min(names_.size(), kShown); ++i) text += (i == 0 ? ": " : ", ") + Escaped(names_[i], 40);

@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/joined.h"
 #include "runtime/data/idx.h"
 #include "runtime/data/image_rows.h"
 #include "runtime/data/npy.h"
@@ -68,8 +69,7 @@ std::map<std::string, Tensor> Chosen(const std::map<std::string, Tensor>& arrays
   for (const ColumnSource& source : sources) {
     const auto found = arrays.find(source.source);
     if (found == arrays.end()) {
-      std::string known;
-      for (const std::string& name : names()) known += (known.empty() ? "" : ", ") + Escaped(name, 40);
+      const std::string known = JoinedTexts(names(), [](const std::string& name) { return Escaped(name, 40); });
       throw Error(ErrorCode::kData, "no array '" + Escaped(source.source) + "'", Escaped(path, 4096),
                   "the file has: " + Escaped(known, 400) + "   (--map " + Escaped(source.name) + "=ARRAY)");
     }
@@ -114,13 +114,12 @@ DataFileKind KindOfFormat(const DataFile& file) {
   constexpr std::pair<std::string_view, DataFileKind> kKinds[] = {
       {"csv", DataFileKind::kTable}, {"tsv", DataFileKind::kTable},     {"npz", DataFileKind::kNpz},      {"npy", DataFileKind::kNpy},
       {"idx", DataFileKind::kIdx},   {"tokens", DataFileKind::kTokens}, {"images", DataFileKind::kImages}};
-  std::string known;
   for (const auto& [format, kind] : kKinds) {
-    known += (known.empty() ? "" : ", ") + std::string(format);
     if (format != file.format) continue;
     return kind == DataFileKind::kIdx && !IdxFilesOf(file.path).empty() ? DataFileKind::kIdxSet : kind;
   }
-  throw Error(ErrorCode::kConfig, "unknown data format '" + Escaped(file.format) + "'", "data.format", "expected one of: " + known);
+  throw Error(ErrorCode::kConfig, "unknown data format '" + Escaped(file.format) + "'", "data.format",
+              "expected one of: " + JoinedTexts(kKinds, [](const auto& known) { return known.first; }));
 }
 
 }  // namespace

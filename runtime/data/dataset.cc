@@ -9,7 +9,9 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/joined.h"
 #include "runtime/base/philox.h"
 
 namespace gradloom {
@@ -89,8 +91,7 @@ Dataset::Dataset(std::map<std::string, Tensor> columns) {
 const Tensor& Dataset::column(std::string_view name) const {
   const auto found = columns_.find(std::string(name));
   if (found != columns_.end()) return found->second;
-  std::string known;
-  for (const auto& [other, column] : columns_) known += (known.empty() ? "" : ", ") + Escaped(other);
+  const std::string known = JoinedTexts(columns_, [](const auto& other) { return Escaped(other.first); });
   throw Error(ErrorCode::kData, "the data has no column '" + Escaped(name) + "'", "", "it has: " + known + "   (--map NAME=COLUMNS)");
 }
 
@@ -199,8 +200,8 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, 
   for (int64_t dim : row_shape) shape.push_back(dim);
   if (reshaping == Reshaping::kFlatRows && have.rank() <= 1 && have.elements() != row_shape.elements()) {
     throw Error(ErrorCode::kData,
-                "column '" + Escaped(name) + "' has " + std::to_string(have.elements()) + (have.elements() == 1 ? " value" : " values") +
-                    " per row, but the model expects " + row_shape.ToString(),
+                "column '" + Escaped(name) + "' has " + Counted(have.elements(), "value") + " per row, but the model expects " +
+                    row_shape.ToString(),
                 "", "map other columns: --map " + Escaped(name) + "=COLUMNS");
   }
   if (!RowsFit(have, row_shape, reshaping)) {

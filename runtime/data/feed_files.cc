@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/data/image_data.h"
 #include "runtime/data/joined_data.h"
@@ -192,8 +193,8 @@ void CheckClassFolders(const Dataset& data, const std::vector<std::string>& name
     const std::string& extra = names[static_cast<size_t>(range.count)];
     throw Error(
         ErrorCode::kData,
-        "the folder has " + std::to_string(names.size()) + " sub-folders, each a class, but the model has " + std::to_string(range.count) +
-            (range.count == 1 ? " class" : " classes"),
+        "the folder has " + std::to_string(names.size()) + " sub-folders, each a class, but the model has " +
+            Counted(range.count, "class", "classes"),
         Escaped(file.path, 4096),
         "in the order of their names, '" + Escaped(extra, 80) + "' is the first that the model lacks: move what is no class elsewhere");
   }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/data/csv.h"
 #include "runtime/data/data_files.h"
@@ -92,13 +93,13 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
     if (std::find(notes.begin(), notes.end(), classes) == notes.end()) notes.push_back(classes);
   }
   if (!images.first_other.empty()) {
-    const std::string count = images.others == 1 ? "1 file is" : std::to_string(images.others) + " files are";
+    const std::string count = Counted(images.others, "file is", "files are");
     notes.push_back("warning " + count + " skipped, neither JPEG nor PNG images: '" + Escaped(images.first_other, 4096) +
                     (images.others > 1 ? "' and others" : "'"));
   }
   if (images.classes.empty()) return OfImages(images.paths, nullptr, path, feeds, columns);
   if (images.loose > 0) {
-    const std::string count = images.loose == 1 ? "1 image is" : std::to_string(images.loose) + " images are";
+    const std::string count = Counted(images.loose, "image is", "images are");
     notes.push_back("warning " + count + " skipped, outside the folders of the classes: '" + Escaped(images.first_loose, 4096) +
                     (images.loose > 1 ? "' and others" : "'"));
   }

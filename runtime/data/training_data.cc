@@ -9,9 +9,11 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/joined.h"
 #include "runtime/base/philox.h"
+#include "runtime/base/suggestion.h"
 #include "runtime/data/data_files.h"
 #include "runtime/data/feed_files.h"
 #include "runtime/data/joined_data.h"
@@ -22,16 +24,11 @@ namespace {
 template <typename Value>
 void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<Feed>& feeds, const std::string& flag) {
   std::vector<std::string> names;
-  std::string known;
-  for (const Feed& feed : feeds) {
-    names.push_back(feed.name);
-    known += (known.empty() ? "" : ", ") + Escaped(feed.name);
-  }
+  for (const Feed& feed : feeds) names.push_back(feed.name);
   for (const auto& [name, value] : by_name) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    const std::string near = Nearest(name, names);
     throw Error(ErrorCode::kConfig, "the model has no input or target '" + Escaped(name) + "'", flag,
-                near.empty() ? "it has: " + known : "did you mean '" + Escaped(near) + "'?   it has: " + known);
+                Suggestion(name, names, "it has: " + JoinedNames(names)));
   }
 }
 
@@ -82,10 +79,10 @@ ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std
   const std::vector<std::string> names = CsvSelectors(file.path, TableOptions(file));
   CheckFirstLine(names, Escaped(file.path, 4096));
   if (names.size() < feeds.size()) {
-    throw Error(ErrorCode::kData,
-                "the table has " + std::to_string(names.size()) + (names.size() == 1 ? " column" : " columns") + ", but the model needs " +
-                    std::to_string(feeds.size()) + " or more",
-                Escaped(file.path, 4096), "separate fields by commas, or by tabs in a .tsv file");
+    throw Error(
+        ErrorCode::kData,
+        "the table has " + Counted(std::ssize(names), "column") + ", but the model needs " + std::to_string(feeds.size()) + " or more",
+        Escaped(file.path, 4096), "separate fields by commas, or by tabs in a .tsv file");
   }
   ColumnMap columns;
   for (const Feed& feed : feeds) {

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/joined.h"
 #include "runtime/exec/rethrow.h"
 
 namespace gradloom {
@@ -18,10 +20,6 @@ std::string Number(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::general, 6).ptr;
   return {text, end};
-}
-
-std::string Counted(int64_t count, std::string_view one, std::string_view several) {
-  return std::to_string(count) + " " + std::string(count == 1 ? one : several);
 }
 
 int64_t First(const ScannedValue& value) { return value.nans > 0 ? value.first_nan : value.first_infinity; }
@@ -36,8 +34,7 @@ std::string CountsOf(const ScannedValue& value) {
   if (value.infinities > 0) text += (text.empty() ? "" : " and ") + Counted(value.infinities, "infinity", "infinities");
   text += " of " + Counted(value.elements(), "element", "elements");
   const std::vector<int64_t> index = IndexOf(value.buffer->shape, First(value));
-  std::string at;
-  for (const int64_t i : index) at += (at.empty() ? "" : ", ") + std::to_string(i);
+  const std::string at = JoinedTexts(index, [](int64_t i) { return std::to_string(i); });
   if (!index.empty()) text += ", the first" + std::string(value.nans > 0 && value.infinities > 0 ? " NaN" : "") + " at [" + at + "]";
   return text;
 }

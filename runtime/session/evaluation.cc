@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/joined.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/confusion.h"
@@ -24,8 +25,7 @@ namespace {
 const TensorView& Named(const Feeds& by_name, const std::string& name, const std::string& metric, const char* what) {
   const auto found = by_name.find(name);
   if (found != by_name.end()) return found->second;
-  std::string known;
-  for (const auto& [other, view] : by_name) known += (known.empty() ? "" : ", ") + Escaped(other);
+  const std::string known = JoinedTexts(by_name, [](const auto& other) { return Escaped(other.first); });
   throw Error(ErrorCode::kConfig, "metric " + Escaped(metric) + ": unknown " + what + " '" + Escaped(name) + "'", "",
               "expected one of: " + known);
 }

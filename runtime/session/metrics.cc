@@ -9,7 +9,8 @@
 #include "runtime/base/attributes.h"
 #include "runtime/base/call_text.h"
 #include "runtime/base/error.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/joined.h"
+#include "runtime/base/suggestion.h"
 #include "runtime/session/metrics_internal.h"
 
 namespace gradloom {
@@ -252,10 +253,9 @@ MetricSpec MetricSpec::Parse(const std::string& text) {
     } else if (key == "threshold") {
       spec.threshold = OptionOf<double>(key, value, "a number");
     } else {
-      const std::string near = Nearest(key, {"class_axis", "ignore_index", "threshold"});
-      throw Error(
-          ErrorCode::kConfig, "unknown option of a metric '" + Escaped(key) + "'", "",
-          (near.empty() ? "" : "did you mean '" + near + "'?   ") + std::string("expected one of: class_axis, ignore_index, threshold"));
+      const std::vector<std::string> known = {"class_axis", "ignore_index", "threshold"};
+      throw Error(ErrorCode::kConfig, "unknown option of a metric '" + Escaped(key) + "'", "",
+                  Suggestion(key, known, "expected one of: " + Joined(known)));
     }
   }
   return spec;
@@ -305,11 +305,8 @@ std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
   if (name == "mse") return std::make_unique<MeanError>(spec, 2, false);
   if (name == "rmse") return std::make_unique<MeanError>(spec, 2, true);
   if (name == "mae") return std::make_unique<MeanError>(spec, 1, false);
-  std::string all;
-  for (const std::string& known : MetricNames()) all += (all.empty() ? "" : ", ") + known;
-  const std::string near = Nearest(name, MetricNames());
   throw Error(ErrorCode::kConfig, "unknown metric '" + Escaped(name) + "'", "",
-              (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("expected one of: " + all));
+              Suggestion(name, MetricNames(), "expected one of: " + Joined(MetricNames())));
 }
 
 void DisambiguateNames(std::vector<MetricSpec>& specs) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/base/joined.h"
 #include "runtime/plan/schedule_formula.h"
 
 namespace gradloom {
@@ -27,9 +28,7 @@ constexpr std::string_view kKinds[] = {"constant", "linear", "cosine", "step", "
 void CheckSchedule(const Schedule& schedule) {
   const std::string& kind = schedule.kind;
   if (std::ranges::find(kKinds, kind) == std::end(kKinds)) {
-    std::string known;
-    for (const std::string_view name : kKinds) known.append(known.empty() ? "" : ", ").append(name);
-    throw Error(ErrorCode::kConfig, "unknown schedule '" + Escaped(kind) + "'", "", "expected one of: " + known);
+    throw Error(ErrorCode::kConfig, "unknown schedule '" + Escaped(kind) + "'", "", "expected one of: " + Joined(kKinds));
   }
   if (!std::isfinite(schedule.lr) || schedule.lr < 0) Refuse(schedule, "the learning rate must be finite and at least 0");
   const int64_t total = TotalSteps(schedule), warmup = WarmupSteps(schedule);

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "runtime/base/counted.h"
+#include "runtime/base/joined.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/loss_scale_state.h"
 #include "runtime/session/job_state.h"
@@ -32,11 +34,8 @@ std::string_view KindName(EntryKind kind) {
 }
 
 std::string ShapesOf(const Entry& entry) {
-  std::string text;
-  for (const Feed& feed : entry.feeds) {
-    text += (text.empty() ? "" : ", ") + Escaped(feed.name) + " " + std::string(DTypeName(feed.dtype)) + feed.shape.ToString();
-  }
-  return text;
+  return JoinedTexts(
+      entry.feeds, [](const Feed& feed) { return Escaped(feed.name) + " " + std::string(DTypeName(feed.dtype)) + feed.shape.ToString(); });
 }
 
 bool Fits(const Feed& want, const Feeds& feeds) {
@@ -77,8 +76,8 @@ std::string UnequalSamples(const Entry& entry, const Feeds& feeds) {
     const int64_t samples = feeds.find(want.name)->second.shape[want.batch_axis];
     const int64_t others = feeds.find(first->name)->second.shape[first->batch_axis];
     if (samples == others || want.shape[want.batch_axis] != first->shape[first->batch_axis]) continue;
-    return "'" + Escaped(first->name) + "' has " + std::to_string(others) + (others == 1 ? " sample" : " samples") + ", but '" +
-           Escaped(want.name) + "' has " + std::to_string(samples);
+    return "'" + Escaped(first->name) + "' has " + Counted(others, "sample") + ", but '" + Escaped(want.name) + "' has " +
+           std::to_string(samples);
   }
   return "";
 }
@@ -267,9 +266,8 @@ EntryKind Session::TrainingKind(bool last) const {
 StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>& next) {
   if (accumulated_ > 0 && !CountsBatches()) {
     throw Error(ErrorCode::kConfig,
-                "the gradients of " + std::to_string(accumulated_) + (accumulated_ == 1 ? " batch have" : " batches have") +
-                    " been accumulated but not applied",
-                "", "run the update or drop the gradients before a full training step");
+                "the gradients of " + Counted(accumulated_, "batch have", "batches have") + " been accumulated but not applied", "",
+                "run the update or drop the gradients before a full training step");
   }
   StepResult result;
   result.lr = learning_rate();

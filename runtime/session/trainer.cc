@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/base/checked.h"
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/sample_axes.h"
@@ -30,8 +31,7 @@ std::string HelpForDiverged(const Dataset& train) {
     int64_t count = 0;
     for (int64_t i = 0; i < values.elements(); ++i) count += !std::isfinite(ElementAsDouble(values, i));
     if (count == 0) continue;
-    return "the training data of '" + Escaped(name) + "' has " + std::to_string(count) +
-           (count == 1 ? " value that is" : " values that are") +
+    return "the training data of '" + Escaped(name) + "' has " + Counted(count, "value that is", "values that are") +
            " NaN or infinite: remove the rows, or replace NaN with the transform 'fill mean'";
   }
   return "use a smaller --lr or --clip-norm 1, or look for NaN in the data";

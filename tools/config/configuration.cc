@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/joined.h"
+#include "runtime/base/suggestion.h"
 #include "runtime/base/utf8.h"
 
 namespace gradloom {
@@ -60,11 +61,7 @@ void CheckText(const Key& key, const std::string& text, const std::string& where
   // the default.
   const bool may_be_nothing = text.empty() && *key.fallback == '\0';
   if (!words.empty() && !may_be_nothing && std::find(words.begin(), words.end(), text) == words.end()) {
-    std::string all;
-    for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
-    const std::string near = Nearest(text, words);
-    Refuse(key, "cannot be '" + Escaped(text) + "'", where,
-           (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("expected one of: " + all));
+    Refuse(key, "cannot be '" + Escaped(text) + "'", where, Suggestion(text, words, "expected one of: " + Joined(words)));
   }
   if (key.type == KeyType::kPath && (text.starts_with("~") || text.starts_with("$"))) {
     Refuse(key, "is '" + Escaped(text) + "', but '~' and '$' are not expanded here", where, "write the path out");
@@ -82,11 +79,7 @@ bool IsPlainKey(const std::string& name) {
   return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == std::string::npos;
 }
 
-std::string ListOf(const std::vector<std::string>& texts) {
-  std::string list;
-  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + Quoted(text);
-  return "[" + list + "]";
-}
+std::string ListOf(const std::vector<std::string>& texts) { return "[" + JoinedTexts(texts, Quoted) + "]"; }
 
 // Without "." and "..", which could lead elsewhere than their text after a symbolic link: then as the links are now.
 std::string AbsolutePath(const std::string& path) {

@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/suggestion.h"
 #include "tools/config/configuration.h"
 #include "tools/config/toml_text.h"
 
@@ -72,10 +73,10 @@ class TomlReader {
   }
 
   [[noreturn]] void RefuseName(const std::string& name, const toml::source_region& source) const {
-    const std::string near = NearKey(name), section = name.substr(0, name.find('.'));
+    const std::string section = name.substr(0, name.find('.'));
     const bool known = std::any_of(Keys().begin(), Keys().end(), [&](const Key& key) { return key.section() == section; });
     throw Error(ErrorCode::kConfig, "unknown key '" + Escaped(name) + "'", Place(source),
-                (near.empty() ? "" : "did you mean '" + near + "'?   ") + "see: gradloom config --keys" + (known ? " " + section : ""));
+                DidYouMean(NearKey(name), "see: gradloom config --keys" + (known ? " " + section : "")));
   }
 
   std::string Place(const toml::source_region& source) const { return kind_ == OriginKind::kFile ? PlaceOf(file_, source) : file_; }
@@ -217,9 +218,7 @@ void Configuration::SetAssignment(const std::string& assignment) {
       return Assign(*table, ParseWords(*table, {name.substr(last + 1) + "=" + value}, where), OriginKind::kSet, where);
   }
   if (key == nullptr) {
-    const std::string near = NearKey(name);
-    throw Error(ErrorCode::kConfig, "unknown key '" + Escaped(name) + "'", where,
-                (near.empty() ? "" : "did you mean '" + near + "'?   ") + "see: gradloom config --keys");
+    throw Error(ErrorCode::kConfig, "unknown key '" + Escaped(name) + "'", where, DidYouMean(NearKey(name), "see: gradloom config --keys"));
   }
   if (!LooksLikeToml(value)) return Assign(*key, ParseWords(*key, {value}, where), OriginKind::kSet, where);
   const toml::table parsed =

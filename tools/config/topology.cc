@@ -6,7 +6,8 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/joined.h"
+#include "runtime/base/suggestion.h"
 #include "tools/config/toml_text.h"
 
 namespace gradloom {
@@ -89,9 +90,7 @@ class TopologyReader {
     if (node == nullptr) return absent;
     const auto text = node->value<std::string>();
     if (text && choices.contains(*text)) return *text;
-    std::string all;
-    for (const std::string& choice : choices) all += (all.empty() ? "" : ", ") + choice;
-    Refuse(*node, std::string(section) + "." + key + " must be one of: " + all);
+    Refuse(*node, std::string(section) + "." + key + " must be one of: " + Joined(choices));
   }
 
   void RefuseUnknown() const {
@@ -100,9 +99,9 @@ class TopologyReader {
       if (known == known_.end() || !node.is_table()) Refuse(node, "unknown section '" + Escaped(std::string(section.str())) + "'");
       for (const auto& [key, value] : *node.as_table()) {
         if (known->second.contains(std::string(key.str()))) continue;
-        const std::string near = Nearest(std::string(key.str()), {known->second.begin(), known->second.end()});
+        const std::string suggestion = Suggestion(std::string(key.str()), {known->second.begin(), known->second.end()});
         Refuse(value, "unknown key '" + Escaped(std::string(section.str()) + "." + std::string(key.str())) + "'" +
-                          (near.empty() ? "" : "; did you mean '" + near + "'?"));
+                          (suggestion.empty() ? "" : "; " + suggestion));
       }
     }
   }

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 #include "tools/config/flags.h"
 #include "tools/config/schema.h"
 #include "tools/gradloom/verbs.h"
@@ -71,7 +72,7 @@ int PrintKeys(const std::string& section, bool json) {
   if (list.empty()) {
     const std::string near = Nearest(section, sections);
     throw Error(ErrorCode::kConfig, "the configuration has no section '" + Escaped(section) + "'", "",
-                near.empty() ? "see: gradloom config --keys" : "did you mean 'gradloom config --keys " + near + "'?");
+                near.empty() ? "see: gradloom config --keys" : DidYouMean("gradloom config --keys " + near));
   }
   if (json) {
     std::printf("%s\n", list.dump().c_str());

@@ -16,6 +16,7 @@
 #include "compiler/compile.h"
 #include "runtime/base/control_group.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/session/session.h"
 #include "tools/gradloom/error_texts.h"
@@ -78,7 +79,7 @@ int Explain(const std::string& word, bool json) {
   }
   const std::string near = Nearest(name, names);
   throw Error(ErrorCode::kConfig, "unknown error class '" + Escaped(word) + "'", "",
-              near.empty() ? "gradloom explain   lists them" : "did you mean 'gradloom explain " + near + "'?");
+              near.empty() ? "gradloom explain   lists them" : DidYouMean("gradloom explain " + near));
 }
 
 enum class Verdict { kFine, kWarning, kFailed };

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 #include "runtime/device/choose_devices.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
@@ -82,10 +82,8 @@ void CheckCommand(const std::string& word) {
     throw Error(ErrorCode::kConfig, folder ? "this is a folder, not a program" : "this file is not executable", Escaped(word, 4096),
                 folder ? "name the program in it" : "chmod +x " + ShellWord(word) + ", or name its interpreter first");
   }
-  const std::string near = Nearest(word, VerbNames());
-  throw Error(
-      ErrorCode::kConfig, "no verb or program is named '" + Escaped(word) + "'", "gradloom launch",
-      (near.empty() ? "" : "did you mean '" + near + "'?   ") + std::string("for example: gradloom launch --nproc-per-node 2 -- doctor"));
+  throw Error(ErrorCode::kConfig, "no verb or program is named '" + Escaped(word) + "'", "gradloom launch",
+              Suggestion(word, VerbNames(), "for example: gradloom launch --nproc-per-node 2 -- doctor"));
 }
 
 int Start(const Declared& declared) {

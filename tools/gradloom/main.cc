@@ -20,7 +20,8 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/joined.h"
+#include "runtime/base/suggestion.h"
 #include "runtime/base/thrown.h"
 #include "runtime/base/version.h"
 #include "tools/config/keys.h"
@@ -70,15 +71,11 @@ constexpr Verb kVerbs[] = {
 };
 
 std::string VerbList() {
-  std::string list;
-  for (const Verb& verb : kVerbs) list += (list.empty() ? "" : ", ") + std::string(verb.name);
-  return list;
+  return JoinedTexts(kVerbs, [](const Verb& verb) { return std::string_view(verb.name); });
 }
 
 Error UnknownVerb(const std::string& word) {
-  const std::string near = Nearest(word, VerbNames());
-  return Error(ErrorCode::kConfig, "unknown verb '" + Escaped(word) + "'", "",
-               (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("verbs: " + VerbList()));
+  return Error(ErrorCode::kConfig, "unknown verb '" + Escaped(word) + "'", "", Suggestion(word, VerbNames(), "verbs: " + VerbList()));
 }
 
 // Whether a word is written as a flag, and not as a negative number or a file.
@@ -106,9 +103,8 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
     const std::string near = flag.size() == 2 ? "" : NearFlag(flag, flags);
     // torchrun passes on everything after the program; here a separator is required.
     const bool unmarked = verb.get_name() == "launch" && std::find(words.begin(), words.end(), "--") == words.end();
-    return Error(
-        ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
-        (near.empty() ? "" : "did you mean '" + near + "'?   ") + (unmarked ? "write -- before the launched command   " : "") + see);
+    return Error(ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
+                 DidYouMean(near, (unmarked ? "write -- before the launched command   " : "") + see));
   }
   std::vector<std::string> left = app.remaining(true);
   // CLI11 also reports the separator itself as a remaining word.
@@ -231,8 +227,8 @@ int Refuse(const std::vector<Error>& errors, bool json) {
     const std::string explain = "gradloom explain " + std::string(ErrorName(error.code())) + "   says more";
     told.emplace_back(error.code(), error.message(), error.where(), error.help().empty() ? explain : error.help());
   }
-  std::string blocks;
-  for (const Error& error : told) blocks += (blocks.empty() ? "" : "\n") + error.Describe();
+  const std::string blocks = JoinedTexts(
+      told, [](const Error& error) { return error.Describe(); }, "\n");
   WriteErrorFile(blocks);
   PrintErrors(told);
   if (json) std::printf("%s\n", ErrorsAsJson(told).c_str());

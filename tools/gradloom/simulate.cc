@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/counted.h"
 #include "runtime/plan/entry_names.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/config/topology.h"
@@ -54,10 +55,10 @@ nlohmann::ordered_json JsonOf(const Plan& plan, const SimulatedUpdate& simulated
 std::string PartsOf(const SimulatedUpdate& simulated) {
   if (!simulated.update) return "";
   const SimulatedProgram& update = simulated.update->programs.front();
-  return std::to_string(simulated.before()) + (simulated.before() == 1 ? " batch of " : " batches of ") +
-         Milliseconds(simulated.batch.seconds) + (simulated.before() == 1 ? ", the " : " each, the ") +
-         (simulated.with_batch ? "last batch with the update " : "update ") + Milliseconds(simulated.update->seconds) +
-         ", of which communication " + Milliseconds(update.communication) + " (" + Milliseconds(update.exposed) + " exposed); a batch:\n";
+  return Counted(simulated.before(), "batch of ", "batches of ") + Milliseconds(simulated.batch.seconds) +
+         (simulated.before() == 1 ? ", the " : " each, the ") + (simulated.with_batch ? "last batch with the update " : "update ") +
+         Milliseconds(simulated.update->seconds) + ", of which communication " + Milliseconds(update.communication) + " (" +
+         Milliseconds(update.exposed) + " exposed); a batch:\n";
 }
 
 int Simulate(const Flags& flags) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "tools/report/schedule.h"
 #include "tools/screen/screen.h"
@@ -103,8 +104,8 @@ std::string SimulationSummary(const Plan& plan, const Simulation& simulation, si
   std::string text;
   for (const SimulatedProgram& simulated : simulation.programs) {
     const Program& program = plan.programs[static_cast<size_t>(simulated.program)];
-    text += "program " + std::to_string(simulated.program) + " on " + std::to_string(simulated.ranks) +
-            (simulated.ranks == 1 ? " device" : " devices") + ", arena " + Bytes(program.transient_bytes) + "\n";
+    text += "program " + std::to_string(simulated.program) + " on " + Counted(simulated.ranks, "device") + ", arena " +
+            Bytes(program.transient_bytes) + "\n";
     for (size_t s = 0; s < program.streams.size(); ++s) {
       char busy[32];
       std::snprintf(busy, sizeof busy, "busy %5.1f %%", simulation.seconds > 0 ? 100 * simulated.busy[s] / simulation.seconds : 0.0);

@@ -5,6 +5,7 @@
 
 #include "compiler/cost/cluster.h"
 #include "compiler/cost/simulate.h"
+#include "runtime/base/counted.h"
 #include "runtime/plan/device_spec.h"
 #include "runtime/plan/memory_report.h"
 #include "tools/config/topology.h"
@@ -20,8 +21,6 @@ namespace {
 constexpr double kMaxCompileMs = 1000;
 // Fewer devices are tried only up to this number.
 constexpr int kMaxFewer = 8;
-
-std::string Counted(int devices) { return std::to_string(devices) + (devices == 1 ? " device" : " devices"); }
 
 // The effect of gathering samples on one device on its memory.
 std::string ImbalanceLine(const Model& model, CompileOptions options, const Plan& plan) {
@@ -59,7 +58,7 @@ std::string DeviceForecast::Line() const {
   if (step_seconds.size() < 2) return "";
   std::string text = "predicted step:";
   for (const auto& [devices, seconds] : step_seconds) {
-    text += (devices == step_seconds.front().first ? " " : ", ") + Counted(devices) + " " + Milliseconds(seconds);
+    text += (devices == step_seconds.front().first ? " " : ", ") + Counted(devices, "device") + " " + Milliseconds(seconds);
   }
   return text;
 }
@@ -71,8 +70,9 @@ std::string DeviceForecast::Warning() const {
   if (best->first == step_seconds.back().first || best->second > 0.95 * step_seconds.back().second) return "";
   std::string names = gpus ? "cuda:0" : best->first == 1 ? "cpu" : "cpu:" + std::to_string(best->first);
   for (int i = 1; gpus && i < best->first; ++i) names += "," + std::to_string(i);
-  return Counted(best->first) + " would be faster than " + std::to_string(step_seconds.back().first) + ": " + Milliseconds(best->second) +
-         " per step instead of " + Milliseconds(step_seconds.back().second) + ", predicted; try --devices " + names;
+  return Counted(best->first, "device") + " would be faster than " + std::to_string(step_seconds.back().first) + ": " +
+         Milliseconds(best->second) + " per step instead of " + Milliseconds(step_seconds.back().second) + ", predicted; try --devices " +
+         names;
 }
 
 // Compiles the first training step for fewer devices than options.recipe has, with the same total number of threads, and simulates it, as

@@ -9,6 +9,7 @@
 #include "runtime/base/listing.h"
 #include "runtime/base/name_pattern.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 #include "runtime/checkpoint/weight_files.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/config/configuration.h"
@@ -42,7 +43,7 @@ void CheckPatterns(const std::vector<std::string>& except, const InitialWeights&
     if (PatternMatchesAny(pattern, names)) continue;
     const std::string near = Nearest(pattern, names);
     throw Error(ErrorCode::kConfig, "--init-except '" + Escaped(pattern) + "' matches none of its tensors", Escaped(weights.path(), 4096),
-                near.empty() ? "gradloom inspect " + ShellWord(weights.path()) + "   lists them" : "did you mean '" + Escaped(near) + "'?");
+                near.empty() ? "gradloom inspect " + ShellWord(weights.path()) + "   lists them" : DidYouMean(near));
   }
 }
 

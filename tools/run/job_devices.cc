@@ -4,12 +4,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/counted.h"
+
 namespace gradloom {
-namespace {
-
-std::string Count(size_t gpus) { return gpus == 1 ? "1 GPU" : std::to_string(gpus) + " GPUs"; }
-
-}  // namespace
+namespace {}  // namespace
 
 std::string OwnDevices::ToText() const {
   return nlohmann::json{{"ordinals", devices.ordinals}, {"isa", isa}, {"ids", ids}, {"note", note}}.dump();
@@ -66,8 +64,8 @@ OwnDevices CombineDevices(const std::vector<OwnDevices>& all, const std::vector<
     // Must match how ranks are assigned to processes.
     if (own.ids.size() != gpus * (i + 1) / all.size() - gpus * i / all.size()) {
       throw Error(ErrorCode::kConfig,
-                  "each process of a job must have the same number of GPUs: of " + Count(gpus) + " for " + std::to_string(all.size()) +
-                      " processes " + names[i] + " has " + std::to_string(own.ids.size()),
+                  "each process of a job must have the same number of GPUs: of " + Counted(gpus, "GPU") + " for " +
+                      std::to_string(all.size()) + " processes " + names[i] + " has " + std::to_string(own.ids.size()),
                   "", "start one process for each GPU: --nproc-per-node gpu, with  --devices cuda");
     }
     for (const std::string& id : own.ids) {

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "runtime/base/nearest.h"
+#include "runtime/base/joined.h"
+#include "runtime/base/suggestion.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -18,11 +19,7 @@ double ParseNumber(const std::string& text, const std::string& what) {
 
 void CheckOneOf(const std::string& name, const std::vector<std::string>& known, const std::string& message, const std::string& where) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  std::string all;
-  for (const std::string& other : known) all += (all.empty() ? "" : ", ") + Escaped(other);
-  const std::string near = Nearest(name, known);
-  throw Error(ErrorCode::kConfig, message, where,
-              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("expected one of: " + all));
+  throw Error(ErrorCode::kConfig, message, where, Suggestion(name, known, "expected one of: " + JoinedNames(known)));
 }
 
 bool IsChanged(const Configuration& configuration, const Key& key) {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/memory_report.h"
 #include "tools/screen/screen.h"
@@ -78,9 +79,8 @@ int64_t ParseBytes(const std::string& text, const std::string& what) {
 std::string RecomputedLine(const CompileReport& report, RecomputeMode mode) {
   const Recomputed& made = report.recomputed;
   if (made.values == 0) return "";
-  return (mode == RecomputeMode::kFull ? "" : "to fit the memory limit ") + std::to_string(made.values) +
-         (made.values == 1 ? " activation (" : " activations (") + Bytes(made.bytes) + ") are recomputed in the backward pass: about " +
-         Short(made.seconds * 1e3) + " ms per step";
+  return (mode == RecomputeMode::kFull ? "" : "to fit the memory limit ") + Counted(made.values, "activation") + " (" + Bytes(made.bytes) +
+         ") are recomputed in the backward pass: about " + Short(made.seconds * 1e3) + " ms per step";
 }
 
 void CheckMemoryLimit(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan) {

@@ -6,13 +6,12 @@
 
 #include "compiler/onnx/import.h"
 #include "compiler/passes/written_norms.h"
+#include "runtime/base/counted.h"
 
 namespace gradloom {
 namespace {
 
 enum class Folding : uint8_t { kNone, kDynamo, kLegacy };
-
-std::string Counted(int64_t n, const std::string& what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
 
 // torch.export reads one of several results of an operator with `getitem`: a layer of that name stands where a BatchNormalization was. The
 // older exporter generates names for the weight and bias that it folds.

@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/checkpoint/weight_files.h"
 
@@ -47,7 +48,7 @@ std::string NearRun(const fs::path& path) {
   }
   std::sort(runs.begin(), runs.end());
   const std::string near = Nearest(path.filename().string(), runs);
-  if (!near.empty()) return "did you mean '" + Escaped((path.parent_path() / near).string(), 4096) + "'?";
+  if (!near.empty()) return DidYouMean((path.parent_path() / near).string(), {}, 4096);
   return "the folder of a run has plan.plan and config.toml; the train command creates one";
 }
 

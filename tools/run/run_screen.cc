@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/version.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
@@ -53,16 +54,14 @@ std::string DevicesLine(const Plan& plan) {
     for (const Use& use : instruction.uses)
       bytes += use.access == Access::kRead ? program.buffers[static_cast<size_t>(use.buffer)].bytes : 0;
   }
-  const auto counted = [](size_t count, const std::string& what) { return std::to_string(count) + " " + what + (count == 1 ? "" : "s"); };
   const Target& target = plan.targets.front();
   const bool on_cpu = target.device == DeviceKind::kCpu;
   std::string line = (devices == 1 ? "" : std::to_string(devices) + " x ") + std::string(DeviceKindName(target.device));
   line += on_cpu ? (devices == 1 ? "  " : " (virtual)  ") : " " + Escaped(target.isa) + "  ";
-  if (on_cpu) line += counted(static_cast<size_t>(program.streams.front().threads), "thread") + (devices == 1 ? "" : " each") + "  ";
+  if (on_cpu) line += Counted(program.streams.front().threads, "thread") + (devices == 1 ? "" : " each") + "  ";
   if (plan.places.size() > 1) line += std::to_string(plan.places.size()) + " kinds of model parts  ";
-  if (program.streams.size() > 1)
-    line += counted(compute, "stream") + "  " + counted(static_cast<size_t>(program.num_events), "event") + "  ";
-  if (all_reduces > 0) line += counted(all_reduces, "all-reduce") + " (" + Bytes(bytes) + ")  ";
+  if (program.streams.size() > 1) line += Counted(compute, "stream") + "  " + Counted(program.num_events, "event") + "  ";
+  if (all_reduces > 0) line += Counted(all_reduces, "all-reduce") + " (" + Bytes(bytes) + ")  ";
   return line + std::to_string(program.instructions.size()) + " instructions per step";
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/session/update_rule.h"
 #include "tools/run/class_weights.h"
@@ -173,8 +174,8 @@ class SetUpWork {
     const int64_t rows = made_.data.train.rows(), batch = made_.options.batch, accumulate = compile_.recipe.accumulate;
     const int64_t per_epoch = (rows + batch - 1) / batch;
     if (per_epoch < accumulate) {
-      made_.notes.push_back("update  once per epoch, which has " + std::to_string(per_epoch) + (per_epoch == 1 ? " batch" : " batches") +
-                            ": fewer than the " + std::to_string(accumulate) + " of an update");
+      made_.notes.push_back("update  once per epoch, which has " + Counted(per_epoch, "batch", "batches") + ": fewer than the " +
+                            std::to_string(accumulate) + " of an update");
     }
     const int64_t updates =
         made_.options.updates > 0 ? made_.options.updates : UpdateRule{accumulate, per_epoch}.UpdatesOf(per_epoch * made_.options.epochs);

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/counted.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -145,8 +146,8 @@ void PrintErrors(const std::vector<Error>& errors) {
   }
   for (size_t i = 0; i < std::min(errors.size(), kMax); ++i) WriteStderrLine("error", errors[i].Describe());
   if (errors.size() > kMax) WriteStderrLine("error", "and " + std::to_string(errors.size() - kMax) + " more");
-  WriteStderrLine("error", "gradloom: stopped with " + std::to_string(errors.size()) + " error" + (errors.size() == 1 ? "" : "s") +
-                               " (exit " + std::to_string(ExitCode(errors.front().code())) + ")");
+  WriteStderrLine("error", "gradloom: stopped with " + Counted(std::ssize(errors), "error") + " (exit " +
+                               std::to_string(ExitCode(errors.front().code())) + ")");
 }
 
 std::string ErrorsAsJson(const std::vector<Error>& errors) {

@@ -13,7 +13,7 @@
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/standard_domain.h"
 #include "runtime/base/error.h"
-#include "runtime/base/nearest.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
@@ -194,9 +194,8 @@ class GraphChecker {
       }
     }
     std::sort(known.begin(), known.end());
-    const std::string near = name.size() <= kMaxCompared ? Nearest(name, known) : "";
     Fail(ErrorCode::kGraph, "input '" + Escaped(name) + "' is not defined", Describe(node),
-         near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
+         name.size() <= kMaxCompared ? Suggestion(name, known) : "");
   }
 
   void Attributes(const NodeProto& node, const Names& names) {

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "compiler/onnx/check/attribute_rules.h"
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -62,7 +63,7 @@ class Rules {
     const Shape &x = shape(0), &w = shape(weight);
     const int64_t group = node_.attributes.Int("group", 1);
     if (group < 1) Fail(ErrorCode::kAttr, "attribute 'group' must be at least 1, got " + std::to_string(group));
-    const std::string groups = std::to_string(group) + (group == 1 ? " group" : " groups");
+    const std::string groups = Counted(group, "group");
     if (transposed) {
       if (w[0] != x[1]) Fail(ErrorCode::kShape, "a weight of " + w.ToString() + " does not fit " + std::to_string(x[1]) + " channels");
       if (x[1] % group != 0) Fail(ErrorCode::kAttr, std::to_string(x[1]) + " channels cannot be divided into " + groups);
@@ -174,8 +175,8 @@ class Rules {
   void Order() const {
     const std::vector<int64_t> perm = ints("perm");
     if (!perm.empty() && std::ssize(perm) != shape(0).rank())
-      Fail(ErrorCode::kAttr, "attribute 'perm' is " + List(perm) + ", but " + shape(0).ToString() + " has " +
-                                 std::to_string(shape(0).rank()) + (shape(0).rank() == 1 ? " axis" : " axes"));
+      Fail(ErrorCode::kAttr,
+           "attribute 'perm' is " + List(perm) + ", but " + shape(0).ToString() + " has " + Counted(shape(0).rank(), "axis", "axes"));
   }
 
   // Checks constant indices into one axis. Data-dependent indices are checked at run time.

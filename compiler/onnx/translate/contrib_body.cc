@@ -5,13 +5,12 @@
 #include <cmath>
 
 #include "runtime/base/error.h"
+#include "runtime/base/joined.h"
 
 namespace gradloom {
 
 std::string OnnxText(const std::vector<int64_t>& values) {
-  std::string text;
-  for (int64_t value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
-  return "[" + text + "]";
+  return "[" + JoinedTexts(values, [](int64_t value) { return std::to_string(value); }) + "]";
 }
 
 std::string OnnxText(double value) {

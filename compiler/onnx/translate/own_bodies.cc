@@ -8,6 +8,7 @@
 
 #include "compiler/onnx/translate/contrib_body.h"
 #include "runtime/base/error.h"
+#include "runtime/base/joined.h"
 #include "runtime/base/windows.h"
 
 namespace gradloom {
@@ -229,9 +230,7 @@ std::string WindowsOfFewerAxes(const Graph& graph, const Node& node) {
 std::string NumbersAt(const Node& node, const std::string& attribute, double absent) {
   std::vector<double> numbers = node.attributes.Floats(attribute);
   if (numbers.empty()) numbers.push_back(absent);
-  std::string list;
-  for (const double number : numbers) list += (list.empty() ? "" : ", ") + OnnxText(number);
-  return "Constant <value_floats = [" + list + "]> ()";
+  return "Constant <value_floats = [" + JoinedTexts(numbers, [](double number) { return OnnxText(number); }) + "]> ()";
 }
 
 std::string Scaler(const Graph& /*graph*/, const Node& node) {
