@@ -1,11 +1,11 @@
 // Checkpoints and properties of the C table.
-#include <charconv>
 #include <filesystem>
 
 #include "runtime/api/guard.h"
 #include "runtime/api/properties.h"
 #include "runtime/api/table.h"
 #include "runtime/base/file.h"
+#include "runtime/base/read_number.h"
 
 namespace gradloom::api {
 namespace {
@@ -109,7 +109,7 @@ void LoadProperties(const Manifest& manifest, GradloomSession& session) {
   // A run of `train` counts the batches of an update from the beginning of an epoch, as its cursor does.
   int64_t batches = manifest.cursor.batch % session.session.plan().accumulate;
   if (const auto found = manifest.callbacks.find(kAccumulated); found != manifest.callbacks.end())
-    std::from_chars(found->second.data(), found->second.data() + found->second.size(), batches);
+    batches = ReadNumber<int64_t>(found->second).value_or(batches);
   session.session.set_accumulated(std::max<int64_t>(batches, 0));
 }
 

@@ -1,8 +1,8 @@
 // Parses host lists in Slurm's syntax.
-#include <charconv>
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 #include "runtime/comm/job_topology.h"
 
 namespace gradloom {
@@ -22,14 +22,10 @@ std::vector<std::string> NumbersOf(const std::string& list, std::string_view ran
     const std::string_view range = ranges.substr(0, ranges.find(','));
     const std::string_view first = range.substr(0, range.find('-'));
     const std::string_view last = first.size() == range.size() ? first : range.substr(first.size() + 1);
-    uint64_t begin = 0, end = 0;
-    const auto whole = [](std::string_view text, uint64_t& value) {
-      const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      return error == std::errc() && stop == text.data() + text.size();
-    };
-    if (!whole(first, begin) || !whole(last, end) || end < begin) Refuse(list, "has an invalid range '" + Escaped(range) + "'");
-    if (end - begin >= kMaxHosts - numbers.size()) Refuse(list, "has more than 65,536 hosts");
-    for (uint64_t number = begin; number <= end; ++number) {
+    const std::optional<uint64_t> begin = ReadNumber<uint64_t>(first), end = ReadNumber<uint64_t>(last);
+    if (!begin || !end || *end < *begin) Refuse(list, "has an invalid range '" + Escaped(range) + "'");
+    if (*end - *begin >= kMaxHosts - numbers.size()) Refuse(list, "has more than 65,536 hosts");
+    for (uint64_t number = *begin; number <= *end; ++number) {
       const std::string digits = std::to_string(number);
       numbers.push_back(digits.size() < first.size() ? std::string(first.size() - digits.size(), '0') + digits : digits);
     }

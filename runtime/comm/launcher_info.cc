@@ -1,10 +1,10 @@
 #include "runtime/comm/launcher_info.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 
 namespace gradloom {
 namespace {
@@ -91,11 +91,7 @@ class Reader {
   std::optional<SourcedNumber> Number(std::string_view names) const {
     const std::string_view name = FirstOf(names);
     if (name.empty()) return std::nullopt;
-    const std::string& text = *Find(name);
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool whole = error == std::errc() && end == text.data() + text.size() && value >= 0;
-    return SourcedNumber{whole ? value : -1, Source(name)};
+    return SourcedNumber{std::max<int64_t>(ReadNumber<int64_t>(*Find(name)).value_or(-1), -1), Source(name)};
   }
 
   LauncherInfo Info(const LauncherNames& names) const {
@@ -181,12 +177,15 @@ LauncherInfo InfoOfPet(const Reader& reader) {
 int64_t TasksOf(std::string_view list, int64_t node) {
   while (!list.empty()) {
     const std::string_view item = list.substr(0, list.find(','));
-    int64_t tasks = 0, times = 1;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), tasks);
-    if (error != std::errc()) return 0;
-    const size_t x = item.find("(x");
-    if (x != std::string_view::npos) std::from_chars(item.data() + x + 2, item.data() + item.size(), times);
-    if (node < times) return tasks;
+    std::string_view rest = item;
+    const std::optional<int64_t> tasks = TakeNumber<int64_t>(rest);
+    if (!tasks) return 0;
+    int64_t times = 1;
+    if (const size_t x = rest.find("(x"); x != std::string_view::npos) {
+      rest.remove_prefix(x + 2);
+      times = TakeNumber<int64_t>(rest).value_or(1);
+    }
+    if (node < times) return *tasks;
     node -= times;
     list.remove_prefix(std::min(item.size() + 1, list.size()));
   }

@@ -16,6 +16,7 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 #include "runtime/base/utf8.h"
 #include "runtime/data/csv_records.h"
 #include "runtime/data/spill_buffer.h"
@@ -140,12 +141,10 @@ class CsvColumnNames {
       }
       return static_cast<size_t>(found - names_.begin());
     }
-    int64_t index = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-    if (text.empty() || error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+    const std::optional<int64_t> index = ReadNumber<int64_t>(text);
     const int64_t count = static_cast<int64_t>(columns_);
-    if (index < -count || index >= count) return std::nullopt;
-    return static_cast<size_t>(index < 0 ? index + count : index);
+    if (!index || *index < -count || *index >= count) return std::nullopt;
+    return static_cast<size_t>(*index < 0 ? *index + count : *index);
   }
 
   std::string Listing() const {

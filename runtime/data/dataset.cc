@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/philox.h"
+#include "runtime/base/read_number.h"
 
 namespace gradloom {
 namespace {
@@ -262,10 +263,9 @@ namespace {
 }
 
 double ParseNumber(std::string_view word, std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(value)) RefuseTransform(text);
-  return value;
+  const std::optional<double> value = ReadNumber<double>(word);
+  if (!value || !std::isfinite(*value)) RefuseTransform(text);
+  return *value;
 }
 
 std::vector<double> ParseNumbers(std::string_view list, std::string_view text) {

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
-#include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 #include "runtime/data/image.h"
 
 namespace gradloom {
@@ -136,11 +135,10 @@ class ImageRows : public RowSource {
 
   static int64_t PadOf(const std::string& transform) {
     const std::string_view text = std::string_view(transform).substr(std::string_view("random_crop").size());
-    int64_t pad = 0;
-    if (text.empty()) return pad;
-    const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), pad);
-    if (text[0] != ' ' || error != std::errc() || end != text.data() + text.size() || pad < 0 || pad > 4096) Refuse(transform);
-    return pad;
+    if (text.empty()) return 0;
+    const std::optional<int64_t> pad = ReadNumber<int64_t>(text.substr(1));
+    if (text[0] != ' ' || !pad || *pad < 0 || *pad > 4096) Refuse(transform);
+    return *pad;
   }
 
   Image Applied(const Geometric& step, Image image, const PhiloxBlock& random, const std::string& path) const {

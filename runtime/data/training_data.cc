@@ -1,7 +1,6 @@
 #include "runtime/data/training_data.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/philox.h"
+#include "runtime/base/read_number.h"
 #include "runtime/base/suggestion.h"
 #include "runtime/data/data_files.h"
 #include "runtime/data/feed_files.h"
@@ -111,10 +111,8 @@ ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std
 
 Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRange>& classes, const std::vector<Feed>& feeds,
                     int64_t seed) {
-  int64_t rows = 0;
-  const std::string count = text.substr(kRandomData.size());
-  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), rows);
-  if (error != std::errc() || end != count.data() + count.size() || rows < 1 || rows > (1 << 24)) {
+  const int64_t rows = ReadNumber<int64_t>(std::string_view(text).substr(kRandomData.size())).value_or(0);
+  if (rows < 1 || rows > (1 << 24)) {
     throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a number of random samples", "",
                 "expected random:N, for example random:256");
   }
@@ -200,13 +198,12 @@ std::string DifferenceOfClasses(ClassNames before, ClassNames now) {
 }  // namespace
 
 double ParseShare(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string rest(end, text.data() + text.size());
-  if (error != std::errc() || (!rest.empty() && rest != "%") || !std::isfinite(value)) {
+  std::string_view rest = text;
+  const std::optional<double> value = TakeNumber<double>(rest);
+  if (!value || (!rest.empty() && rest != "%") || !std::isfinite(*value)) {
     throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a share", "", "expected 20% or 0.2");
   }
-  return rest == "%" ? value / 100 : value;
+  return rest == "%" ? *value / 100 : *value;
 }
 
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& model_feeds, int64_t seed) {

@@ -7,13 +7,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <system_error>
 
 #include "runtime/base/file.h"
 #include "runtime/base/host_name.h"
+#include "runtime/base/read_number.h"
 #include "runtime/session/event.pb.h"
 
 namespace gradloom {
@@ -48,10 +47,9 @@ int64_t SecondsOfNext(const std::string& folder) {
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     if (!name.starts_with(kName)) continue;
-    int64_t other = 0;
-    const auto [stop, fault] = std::from_chars(name.data() + kName.size(), name.data() + name.size(), other);
-    if (fault == std::errc() && stop != name.data() + name.size() && *stop == '.' && other < kTenDigits)
-      seconds = std::max(seconds, other + 1);
+    std::string_view rest = std::string_view(name).substr(kName.size());
+    const std::optional<int64_t> other = TakeNumber<int64_t>(rest);
+    if (other && rest.starts_with('.') && *other < kTenDigits) seconds = std::max(seconds, *other + 1);
   }
   return seconds;
 }

@@ -1,7 +1,6 @@
 #include "runtime/session/metrics.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "runtime/base/call_text.h"
 #include "runtime/base/error.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/read_number.h"
 #include "runtime/base/suggestion.h"
 #include "runtime/session/metrics_internal.h"
 
@@ -216,16 +216,12 @@ class MeanError : public MeanMetric {
 // The 5 of "top5", or 0.
 int64_t CountOfTop(std::string_view name) {
   if (!name.starts_with("top")) return 0;
-  int64_t k = 0;
-  const auto [end, error] = std::from_chars(name.data() + 3, name.data() + name.size(), k);
-  return error == std::errc() && end == name.data() + name.size() && k > 0 ? k : 0;
+  return std::max<int64_t>(ReadNumber<int64_t>(name.substr(3)).value_or(0), 0);
 }
 
 template <typename T>
 T OptionOf(const std::string& key, const std::string& text, const std::string& wanted) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size()) return value;
+  if (const std::optional<T> value = ReadNumber<T>(text)) return *value;
   throw Error(ErrorCode::kConfig, "option " + key + " of a metric must be " + wanted + ", got '" + Escaped(text) + "'");
 }
 

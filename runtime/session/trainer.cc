@@ -1,7 +1,6 @@
 #include "runtime/session/trainer.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -12,6 +11,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/schedule.h"
@@ -43,10 +43,9 @@ double Trainer::Now() { return std::chrono::duration<double>(std::chrono::steady
 
 Interval Interval::Parse(const std::string& text, const std::string& what) {
   if (text == "never") return {};
-  int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  const std::string unit(end, text.data() + text.size());
-  if (error == std::errc() && count > 0 && count < (int64_t{1} << 40)) {
+  std::string_view unit = text;
+  const int64_t count = TakeNumber<int64_t>(unit).value_or(0);
+  if (count > 0 && count < (int64_t{1} << 40)) {
     if (unit.empty()) return {Unit::kUpdates, count};
     if (unit == "ep") return {Unit::kEpochs, count};
     if (unit == "s") return {Unit::kSeconds, count};

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +15,7 @@
 #include "compiler/compile.h"
 #include "runtime/base/control_group.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/read_number.h"
 #include "runtime/base/suggestion.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/session/session.h"
@@ -51,11 +51,7 @@ int ListClasses(bool json, std::optional<int> exit_code = std::nullopt) {
 
 int Explain(const std::string& word, bool json) {
   if (word.empty()) return ListClasses(json);
-  int exit_code = 0;
-  if (const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), exit_code);
-      error == std::errc() && end == word.data() + word.size()) {
-    return ListClasses(json, exit_code);
-  }
+  if (const std::optional<int> exit_code = ReadNumber<int>(word)) return ListClasses(json, *exit_code);
   // Accepts "shape", "E-SHAPE" and a pasted "error[E-SHAPE]:".
   std::string name = UpperCase(word);
   if (const size_t open = name.find('['); open != std::string::npos) name = name.substr(open + 1, name.find(']') - open - 1);

@@ -1,23 +1,16 @@
 #include "tools/launch/launch_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 
 namespace gradloom {
 namespace {
 
 constexpr int kMaxPerNode = 4096, kMaxNodes = 65536;
-
-std::optional<int> WholeNumber(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 int PerNodeOf(const std::string& text, const LaunchMachine& machine) {
   if (text == "cpu") return machine.cores;
@@ -25,7 +18,7 @@ int PerNodeOf(const std::string& text, const LaunchMachine& machine) {
     throw Error(ErrorCode::kDevice, "this machine has no GPU", "--nproc-per-node gpu", "use --nproc-per-node auto, or a number");
   }
   if (text == "gpu" || text == "auto") return machine.gpus > 0 ? machine.gpus : machine.cores;
-  const std::optional<int> count = WholeNumber(text);
+  const std::optional<int> count = ReadNumber<int>(text);
   if (count && *count >= 1 && *count <= kMaxPerNode) return *count;
   throw Error(ErrorCode::kConfig, "invalid number of processes: '" + Escaped(text) + "'", "--nproc-per-node",
               "expected a number from 1 to " + std::to_string(kMaxPerNode) + ", or cpu, gpu or auto");
@@ -33,8 +26,8 @@ int PerNodeOf(const std::string& text, const LaunchMachine& machine) {
 
 int NodesOf(const std::string& text) {
   const size_t colon = text.find(':');
-  const std::optional<int> least = WholeNumber(text.substr(0, colon));
-  const std::optional<int> most = colon == std::string::npos ? least : WholeNumber(text.substr(colon + 1));
+  const std::optional<int> least = ReadNumber<int>(text.substr(0, colon));
+  const std::optional<int> most = colon == std::string::npos ? least : ReadNumber<int>(text.substr(colon + 1));
   if (!least || !most || *least < 1 || *most < *least || *most > kMaxNodes) {
     throw Error(ErrorCode::kConfig, "invalid number of hosts: '" + Escaped(text) + "'", "--nnodes", "for example --nnodes 2");
   }
@@ -58,7 +51,7 @@ Endpoint EndpointOf(const std::string& text) {
   const size_t colon = text.find(':', v6 ? bracket : 0);
   endpoint.host = v6 ? text.substr(1, bracket - 1) : text.substr(0, colon);
   if (colon != std::string::npos) {
-    const std::optional<int> port = WholeNumber(text.substr(colon + 1));
+    const std::optional<int> port = ReadNumber<int>(text.substr(colon + 1));
     endpoint.port = port.value_or(-2);
   }
   if (!endpoint.host.empty() && endpoint.port >= -1) return endpoint;
@@ -72,7 +65,7 @@ std::vector<int> StreamsOf(const std::string& flag, const std::string& text, int
                 "expected " + flag + " 3 (all), 1 (stdout), 2 (stderr) or 0; or by local rank: " + flag + " 0:3,1:2");
   };
   const auto streams = [&](std::string_view word) {
-    const std::optional<int> value = WholeNumber(word);
+    const std::optional<int> value = ReadNumber<int>(word);
     return value && *value >= 0 && *value <= 3 ? *value : refuse();
   };
   if (text.find(':') == std::string::npos) return std::vector<int>(static_cast<size_t>(per_node), text.empty() ? 0 : streams(text));
@@ -81,7 +74,7 @@ std::vector<int> StreamsOf(const std::string& flag, const std::string& text, int
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view item = std::string_view(text).substr(begin, end - begin);
     const size_t colon = item.find(':');
-    const std::optional<int> rank = colon == std::string_view::npos ? std::nullopt : WholeNumber(item.substr(0, colon));
+    const std::optional<int> rank = colon == std::string_view::npos ? std::nullopt : ReadNumber<int>(item.substr(0, colon));
     if (!rank || *rank < 0 || *rank >= per_node) refuse();
     by_rank[static_cast<size_t>(*rank)] = streams(item.substr(colon + 1));
     begin = end + 1;

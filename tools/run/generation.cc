@@ -1,12 +1,12 @@
 #include "tools/run/generation.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/philox.h"
+#include "runtime/base/read_number.h"
 #include "runtime/base/utf8.h"
 #include "tools/run/trained_model.h"
 
@@ -68,9 +68,8 @@ std::vector<int64_t> Alphabet::EncodeNumbers(std::string_view text) const {
   std::vector<int64_t> tokens;
   for (size_t at = text.find_first_not_of(kBetween); at < text.size(); at = text.find_first_not_of(kBetween, at)) {
     const std::string_view word = text.substr(at, text.find_first_of(kBetween, at) - at);
-    int64_t token = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
-    if (error != std::errc() || end != word.data() + word.size() || token < 0 || token >= numbers_) {
+    const int64_t token = ReadNumber<int64_t>(word).value_or(-1);
+    if (token < 0 || token >= numbers_) {
       throw Error(ErrorCode::kConfig, "'" + Escaped(word, 40) + "' of the prompt is not a token of the model", "--prompt",
                   "write the numbers of its tokens, from 0 to " + std::to_string(numbers_ - 1) +
                       "; if tokens are characters, name them in order in a file: --alphabet FILE");

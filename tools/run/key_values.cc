@@ -1,20 +1,17 @@
 #include "tools/run/key_values.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "runtime/base/joined.h"
+#include "runtime/base/read_number.h"
 #include "runtime/base/suggestion.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 
 double ParseNumber(const std::string& text, const std::string& what) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw Error(ErrorCode::kConfig, what + " '" + Escaped(text) + "' is not a number", "", "expected a number such as 0.1, 1e-3 or 500");
-  return value;
+  if (const std::optional<double> value = ReadNumber<double>(text)) return *value;
+  throw Error(ErrorCode::kConfig, what + " '" + Escaped(text) + "' is not a number", "", "expected a number such as 0.1, 1e-3 or 500");
 }
 
 void CheckOneOf(const std::string& name, const std::vector<std::string>& known, const std::string& message, const std::string& where) {

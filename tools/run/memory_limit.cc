@@ -1,11 +1,11 @@
 #include "tools/run/memory_limit.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 #include "runtime/plan/memory_report.h"
 #include "tools/screen/screen.h"
 
@@ -63,14 +63,13 @@ int64_t ParseBytes(const std::string& text, const std::string& what) {
                                                        {"TiB", 0x1p40}, {"Ki", 0x1p10}, {"Mi", 0x1p20},  {"Gi", 0x1p30},  {"Ti", 0x1p40},
                                                        {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},     {"TB", 1e12},    {"k", 1e3},
                                                        {"K", 1e3},      {"M", 1e6},     {"G", 1e9},      {"T", 1e12}};
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string unit(end, text.data() + text.size());
-  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
+  std::string_view unit = text;
+  const double value = TakeNumber<double>(unit).value_or(0);
+  unit.remove_prefix(std::min(unit.find_first_not_of(' '), unit.size()));
   for (const auto& [name, factor] : kUnits) {
     if (unit != name) continue;
     const double bytes = value * factor;
-    if (error == std::errc() && std::isfinite(bytes) && bytes >= 1 && bytes < 0x1p62) return static_cast<int64_t>(bytes);
+    if (std::isfinite(bytes) && bytes >= 1 && bytes < 0x1p62) return static_cast<int64_t>(bytes);
   }
   throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", what,
               "expected 6GiB (or 6Gi), 500MB (or 500M), or a number of bytes");

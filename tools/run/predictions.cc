@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 #include "runtime/data/data_files.h"
 #include "runtime/data/joined_data.h"
 #include "tools/run/csv_line.h"
@@ -70,19 +71,11 @@ const std::vector<std::string>* ColumnsFor(const Predictions& predictions, const
   return found == predictions.columns.end() || std::ssize(found->second) != width ? nullptr : &found->second;
 }
 
-// The text as a number of this type; nullopt if it is none.
-template <typename Number>
-std::optional<Number> NumberIn(const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
-}
-
 template <typename Number>
 std::optional<Tensor> NumbersIn(const std::vector<std::string>& texts) {
   std::vector<Number> numbers;
   for (const std::string& text : texts) {
-    const std::optional<Number> number = NumberIn<Number>(text);
+    const std::optional<Number> number = ReadNumber<Number>(text);
     if (!number) return std::nullopt;
     numbers.push_back(*number);
   }

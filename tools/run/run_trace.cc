@@ -1,6 +1,5 @@
 #include "tools/run/run_trace.h"
 
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -8,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/read_number.h"
 #include "tools/run/outputs.h"
 #include "tools/screen/stderr_lines.h"
 
@@ -24,11 +24,7 @@ int64_t Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
 TracedSteps TracedSteps::Parse(const std::string& text) {
   const size_t colon = text.find(':');
-  const auto number = [&](std::string_view part) {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    return error == std::errc() && end == part.data() + part.size() ? value : 0;
-  };
+  const auto number = [](std::string_view part) { return ReadNumber<int64_t>(part).value_or(0); };
   const int64_t first = number(std::string_view(text).substr(0, colon));
   const int64_t last = colon == std::string::npos ? first : number(std::string_view(text).substr(colon + 1));
   if (first >= 1 && last >= first) return {first, last};

@@ -2,11 +2,11 @@
 
 #include <sys/stat.h>
 
-#include <charconv>
 #include <limits>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 
 namespace gradloom {
 namespace {
@@ -19,14 +19,12 @@ NamedBy NamedByTensor(const std::string& where) {
 std::string AtFile(const std::string& where, const std::string& location) { return where + "  file \"" + Escaped(location) + "\""; }
 
 int64_t ParseNumber(const std::string& text, const char* key, const std::string& where) {
-  int64_t value = -1;
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, value);
-  if (text.empty() || result.ec != std::errc() || result.ptr != end || value < 0 || text.front() == '-') {
+  const std::optional<int64_t> value = ReadNumber<int64_t>(text);
+  if (!value || text.front() == '-') {
     throw Error(ErrorCode::kTensor, std::string("external data has the ") + key + " \"" + Escaped(text) + "\"; expected a decimal number",
                 where);
   }
-  return value;
+  return *value;
 }
 
 }  // namespace
