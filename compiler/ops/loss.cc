@@ -5,6 +5,7 @@
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 #include "runtime/base/error.h"
+#include "runtime/base/ignored_class.h"
 
 namespace gradloom {
 namespace {
@@ -136,8 +137,7 @@ ValueId NllGradOf(GraphBuilder& b, const LossRows& rows, ValueId upstream) {
 
 void NllGradient(GradientContext& c) {
   if (!c.needs(0) || c.grad(0) == kNoValue) return;
-  const LossRows rows{
-      .scores = c.in(0), .target = c.in(1), .class_weight = c.in(2), .ignore_index = c.attributes().Int("ignore_index", -100)};
+  const LossRows rows{.scores = c.in(0), .target = c.in(1), .class_weight = c.in(2), .ignore_index = IgnoredClassOf(c.attributes())};
   c.set(0, NllGradOf(c.b, rows, c.grad(0)));
 }
 

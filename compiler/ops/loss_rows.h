@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/graph/builder.h"
+#include "runtime/base/ignored_class.h"
 
 namespace gradloom {
 
@@ -16,7 +17,7 @@ struct LossRows {
   ValueId scores = kNoValue;        // [M, C]
   ValueId target = kNoValue;        // int64[M]
   ValueId class_weight = kNoValue;  // [C], optional
-  int64_t ignore_index = -100;
+  int64_t ignore_index = kIgnoredClass;
   int axis = 1;  // the axis of the classes in the original shape
 
   // Converts a gradient of the rows to the type and shape of the original scores.

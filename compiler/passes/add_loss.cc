@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "compiler/ops/loss_rows.h"
+#include "runtime/base/ignored_class.h"
 #include "runtime/base/joined.h"
 
 namespace gradloom {
@@ -129,7 +130,7 @@ class LossBuilder {
       if (i != axis) target_shape.push_back(shape[i]);
     }
     LossRows rows{.scores = FlattenClasses(b_, Scores(), axis), .axis = axis};
-    rows.ignore_index = term_.ignore_index.value_or(-100);
+    rows.ignore_index = term_.ignore_index.value_or(kIgnoredClass);
     std::map<int, ValueId> extents;  // by axis of the target
     for (const auto& [at, count] : operands_.Extents(given_)) {
       if (at == axis || term_.probabilities) {

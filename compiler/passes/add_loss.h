@@ -27,7 +27,7 @@ struct LossTerm {
 
   // cross_entropy and nll: the axis of the classes; -1 is the last one, with all others as batch.
   int64_t class_axis = 1;
-  std::optional<int64_t> ignore_index;  // PyTorch's default is -100
+  std::optional<int64_t> ignore_index;  // none: kIgnoredClass
   double label_smoothing = 0;           // cross_entropy: from 0 to 1
   bool probabilities = false;           // cross_entropy: the target has a probability for each class, in the output's shape
   std::vector<double> class_weight;     // one per class; empty: none

@@ -8,6 +8,7 @@
 
 #include "compiler/ops/loss_rows.h"
 #include "compiler/passes/rewrite_nodes.h"
+#include "runtime/base/ignored_class.h"
 
 namespace gradloom {
 namespace {
@@ -60,7 +61,7 @@ namespace {
 ValueId CountOfRows(GraphBuilder& b, const Node& node) {
   const ValueId weight = node.inputs.size() > 2 ? node.inputs[2] : kNoValue;
   return b.Own("LabelWeights", {node.inputs[1], weight},
-               {{"ignore_index", node.attributes.Int("ignore_index", -100)}, {"to", static_cast<int64_t>(b.dtype(node.outputs[1]))}});
+               {{"ignore_index", IgnoredClassOf(node.attributes)}, {"to", static_cast<int64_t>(b.dtype(node.outputs[1]))}});
 }
 
 // Moves the nodes that compute these values, and everything that they need, to the front.

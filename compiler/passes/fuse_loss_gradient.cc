@@ -12,6 +12,7 @@
 #include "compiler/passes/node_order.h"
 #include "compiler/passes/refusals.h"
 #include "compiler/passes/simplify.h"
+#include "runtime/base/ignored_class.h"
 
 namespace gradloom {
 namespace {
@@ -66,7 +67,7 @@ class LossGradientFuser {
   }
 
   static bool SameRule(const Attributes& a, const Attributes& b) {
-    return a.Int("ignore_index", -100) == b.Int("ignore_index", -100) && a.Float("label_smoothing", 0) == b.Float("label_smoothing", 0);
+    return IgnoredClassOf(a) == IgnoredClassOf(b) && a.Float("label_smoothing", 0) == b.Float("label_smoothing", 0);
   }
 
   std::optional<Pair> PairOf(const GraphMatch& match, int at) const {
@@ -138,7 +139,7 @@ class LossGradientFuser {
     };
     if (const ValueId weights = loss.outputs[kWeights]; weights != kNoValue) {
       Node node{.op = "LabelWeights", .inputs = {target, weight}, .outputs = {weights}};
-      node.attributes = {{"ignore_index", loss.attributes.Int("ignore_index", -100)}, {"to", static_cast<int64_t>(b_.dtype(weights))}};
+      node.attributes = {{"ignore_index", IgnoredClassOf(loss.attributes)}, {"to", static_cast<int64_t>(b_.dtype(weights))}};
       append(std::move(node));
     }
     // The gradient does not wait for the backward pass, so values that the upstream gradient needs are not kept for that.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "runtime/base/ignored_class.h"
 #include "runtime/base/tensor.h"
 
 namespace gradloom {
@@ -65,7 +66,7 @@ class Description {
       info.output = NameOf(output);
       info.class_axis = axis;
     }
-    if (node.attributes.has("ignore_index")) info.ignore_index = node.attributes.Int("ignore_index", kIgnoredClass);
+    if (node.attributes.has("ignore_index")) info.ignore_index = IgnoredClassOf(node.attributes);
     const ValueId weights = node.inputs.size() > 2 ? node.inputs[2] : kNoValue;
     const Tensor* const weight = weights == kNoValue ? nullptr : graph_.data(weights);
     for (int64_t i = 0; weight != nullptr && i < weight->elements(); ++i) info.class_weight.push_back(ElementAsDouble(weight->view(), i));

@@ -7,6 +7,7 @@
 
 #include "compiler/passes/rewrite_nodes.h"
 #include "compiler/passes/standard_update.h"
+#include "runtime/base/ignored_class.h"
 
 namespace gradloom {
 namespace {
@@ -87,20 +88,19 @@ class StandardForm {
     return made;
   }
 
-  int64_t IgnoreIndex(const Node& node) const { return node.attributes.Int("ignore_index", -100); }
   ValueId ClassWeight(const Node& node) const { return node.inputs.size() > 2 ? node.inputs[2] : kNoValue; }
 
   ValueId OnnxLoss(const Node& node, const std::string& reduction) {
     std::vector<ValueId> inputs{node.inputs[0], node.inputs[1]};
     if (ClassWeight(node) != kNoValue) inputs.push_back(ClassWeight(node));
     return b_.Op(node.op == "Nll" ? "NegativeLogLikelihoodLoss" : "SoftmaxCrossEntropyLoss", std::move(inputs),
-                 {{"reduction", reduction}, {"ignore_index", IgnoreIndex(node)}});
+                 {{"reduction", reduction}, {"ignore_index", IgnoredClassOf(node.attributes)}});
   }
 
   ValueId LogSoftmax(const Node& node) { return b_.Op("LogSoftmax", {node.inputs[0]}, {{"axis", int64_t{1}}}); }
 
   ValueId Ignored(const Node& node) {
-    return b_.Op("Equal", {node.inputs[1], b_.Scalar(static_cast<double>(IgnoreIndex(node)), DType::kInt64)});
+    return b_.Op("Equal", {node.inputs[1], b_.Scalar(static_cast<double>(IgnoredClassOf(node.attributes)), DType::kInt64)});
   }
 
   // Returns 1 for each counted row and 0 for ignored ones.

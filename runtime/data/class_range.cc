@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/ignored_class.h"
+
 namespace gradloom {
 
 std::optional<ClassRange> ClassesOf(const LossInfo& loss, const Shape& output) {

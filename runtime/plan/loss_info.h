@@ -8,9 +8,6 @@
 
 namespace gradloom {
 
-// The class that losses and metrics ignore by default, as in PyTorch.
-inline constexpr int64_t kIgnoredClass = -100;
-
 // A term of the loss, or an operator inside a loss that the model or a graph computes.
 struct LossInfo {
   std::string type;                     // "mse", "cross_entropy", or the name of the ONNX operator

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/ignored_class.h"
 #include "runtime/base/joined.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/sample_axes.h"

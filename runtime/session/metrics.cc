@@ -8,6 +8,7 @@
 #include "runtime/base/attributes.h"
 #include "runtime/base/call_text.h"
 #include "runtime/base/error.h"
+#include "runtime/base/ignored_class.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/read_number.h"
 #include "runtime/base/suggestion.h"

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "compiler/onnx/extents/extent_node.h"
+#include "runtime/base/ignored_class.h"
 
 namespace gradloom {
 
@@ -216,8 +217,7 @@ void ExtentNode::ClassLoss() {
   Axes after;
   for (const auto& [axis, size] : of_scores) after[axis == 0 ? 0 : axis - 1] = size;
   for (const auto& [axis, size] : axes(labels)) after.try_emplace(axis, size);
-  constexpr int64_t kPadding = -100;
-  const int64_t ignored = Attr("ignore_index", kPadding);
+  const int64_t ignored = IgnoredClassOf(node_.attributes);
   node_.attributes.set("ignore_index", ignored);
   std::vector<ValueId> operands = node_.inputs;
   operands[1] = Masked(labels, after, static_cast<double>(ignored));
