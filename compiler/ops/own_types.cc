@@ -1,6 +1,7 @@
 #include "compiler/ops/own_types.h"
 
 #include "runtime/base/error.h"
+#include "runtime/base/number_text.h"
 
 namespace gradloom {
 namespace {
@@ -56,7 +57,7 @@ void ExpectSeeds(const Graph& graph, const Node& node, int i) {
 void ExpectRatio(const Node& node) {
   const double ratio = node.attributes.Float("ratio", 0);
   if (!(ratio >= 0 && ratio < 1))
-    throw Error(ErrorCode::kValue, "attribute 'ratio' must be at least 0 and below 1, got " + std::to_string(ratio), Describe(node));
+    throw Error(ErrorCode::kValue, "attribute 'ratio' must be at least 0 and below 1, got " + NumberText(ratio), Describe(node));
 }
 
 std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }

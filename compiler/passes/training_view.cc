@@ -11,6 +11,7 @@
 #include "compiler/passes/region_bodies.h"
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/step_params.h"
+#include "runtime/base/number_text.h"
 
 namespace gradloom {
 namespace {
@@ -234,7 +235,7 @@ class View {
     const double ratio = ScalarOr(node, 1, node.attributes.Float("ratio", 0.5));
     const bool written = ScalarOr(node, 2, 0) != 0;
     if (!(ratio >= 0 && ratio < 1)) {
-      throw Error(ErrorCode::kValue, "the ratio of Dropout must be at least 0 and below 1, got " + std::to_string(ratio), Describe(node));
+      throw Error(ErrorCode::kValue, "the ratio of Dropout must be at least 0 and below 1, got " + NumberText(ratio), Describe(node));
     }
     const bool active = ratio > 0 && (view_ == ModelView::kTrain || (view_ == ModelView::kAsWritten && written));
     const ValueId x = node.inputs[0];

@@ -1,7 +1,6 @@
 #include "runtime/data/dataset.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/number_text.h"
 #include "runtime/base/philox.h"
 #include "runtime/base/read_number.h"
 
@@ -171,11 +171,10 @@ void CheckNotTooLarge(const std::string& column, const TensorView& from, const T
   if (!IsNarrower(to.dtype, from.dtype)) return;
   for (int64_t i = 0; i < from.elements(); ++i) {
     if (std::isfinite(ElementAsDouble(to, i)) || !std::isfinite(ElementAsDouble(from, i))) continue;
-    char number[32];
-    const auto end = std::to_chars(number, number + sizeof number, ElementAsDouble(from, i), std::chars_format::general, 6).ptr;
     throw Error(ErrorCode::kData,
                 "row " + std::to_string(first + i / std::max<int64_t>(row_elements, 1)) + " (counted from 0) of column '" +
-                    Escaped(column) + "' is " + std::string(number, end) + ", which does not fit " + std::string(DTypeName(to.dtype)),
+                    Escaped(column) + "' is " + NumberText(ElementAsDouble(from, i)) + ", which does not fit " +
+                    std::string(DTypeName(to.dtype)),
                 "", "if it marks a missing value, remove the row; otherwise scale the column down");
   }
 }
@@ -222,7 +221,7 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, 
       if (value == ElementAsDouble(converted.view(), i)) continue;
       throw Error(ErrorCode::kData,
                   "row " + std::to_string(i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(name) + "' is " +
-                      std::to_string(value) + ", but the model expects " + std::string(DTypeName(dtype)),
+                      NumberText(value) + ", but the model expects " + std::string(DTypeName(dtype)),
                   "", "the column must hold whole numbers; map another one with --map " + Escaped(name) + "=COLUMN");
     }
     column = std::move(converted);

@@ -1,7 +1,6 @@
 #include "runtime/exec/numerics_text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -9,18 +8,13 @@
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/number_text.h"
 #include "runtime/exec/rethrow.h"
 
 namespace gradloom {
 namespace {
 
 constexpr size_t kShownReads = 4;
-
-std::string Number(double value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::general, 6).ptr;
-  return {text, end};
-}
 
 int64_t First(const ScannedValue& value) { return value.nans > 0 ? value.first_nan : value.first_infinity; }
 
@@ -46,7 +40,7 @@ std::string RangeOf(const ScannedValue& value) {
   const bool has_range = others < value.elements();
   if (value.elements() == 0) return text + "is empty";
   if (has_range) {
-    text += value.min == value.max ? "is " + Number(value.min) : "is from " + Number(value.min) + " to " + Number(value.max);
+    text += value.min == value.max ? "is " + NumberText(value.min) : "is from " + NumberText(value.min) + " to " + NumberText(value.max);
     if (others > 0) text += " except ";
   } else {
     text += "is ";

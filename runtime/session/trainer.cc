@@ -11,6 +11,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/number_text.h"
 #include "runtime/base/read_number.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/sample_axes.h"
@@ -248,8 +249,8 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   }
   const std::string origin = session_.NonFiniteOrigin(state);
   const std::string after = state.empty() ? "" : "not finite after it: '" + Escaped(state) + "'";
-  std::string message = "the loss is " + (std::isnan(loss) ? "nan" : std::to_string(loss)) + " at step " +
-                        std::to_string(report.result.step) + ", batch " + std::to_string(report.result.batch);
+  std::string message = "the loss is " + (std::isnan(loss) ? "nan" : NumberText(loss)) + " at step " + std::to_string(report.result.step) +
+                        ", batch " + std::to_string(report.result.batch);
   const std::string where = origin + (origin.empty() || after.empty() ? "" : "; ") + after;
   if (!options_.skip_non_finite) throw Error(ErrorCode::kDiverged, message, where, HelpForDiverged(train_));
   if (++skipped_in_a_row_ == kMaxSkippedInARow) {

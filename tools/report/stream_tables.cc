@@ -1,12 +1,12 @@
 #include "tools/report/stream_tables.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <vector>
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/number_text.h"
 #include "tools/report/schedule.h"
 #include "tools/screen/screen.h"
 
@@ -64,8 +64,7 @@ std::string TableOf(const Program& program, size_t stream, const std::map<int, S
     }
     const auto span = spans.find(static_cast<int>(i));
     const double start = span == spans.end() ? 0 : span->second.start, seconds = span == spans.end() ? 0 : span->second.end - start;
-    char times[48];
-    std::snprintf(times, sizeof times, "%10.3f %9.3f", start * 1e3, seconds * 1e3);
+    const std::string times = Formatted("%10.3f %9.3f", start * 1e3, seconds * 1e3);
     lines.push_back("  " + Right("#" + std::to_string(i), 6) + times + "  " + Padded(InstructionName(instruction), name_width) +
                     Escaped(instruction.origin, 48) + "  " + NamesOf(program, instruction, Access::kRead) + " -> " +
                     NamesOf(program, instruction, Access::kWrite) + (waits.empty() ? "" : "  " + waits));
@@ -78,11 +77,7 @@ std::string TableOf(const Program& program, size_t stream, const std::map<int, S
 
 }  // namespace
 
-std::string Milliseconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 10 ? "%.4g ms" : "%.4g s", seconds < 10 ? seconds * 1e3 : seconds);
-  return text;
-}
+std::string Milliseconds(double seconds) { return seconds < 10 ? Formatted("%.4g ms", seconds * 1e3) : Formatted("%.4g s", seconds); }
 
 std::string StreamTables(const Program& program, const SimulatedProgram& simulated) {
   std::map<int, SimulatedSpan> spans;
@@ -107,9 +102,8 @@ std::string SimulationSummary(const Plan& plan, const Simulation& simulation, si
     text += "program " + std::to_string(simulated.program) + " on " + Counted(simulated.ranks, "device") + ", arena " +
             Bytes(program.transient_bytes) + "\n";
     for (size_t s = 0; s < program.streams.size(); ++s) {
-      char busy[32];
-      std::snprintf(busy, sizeof busy, "busy %5.1f %%", simulation.seconds > 0 ? 100 * simulated.busy[s] / simulation.seconds : 0.0);
-      text += "  " + Padded(StreamName(program, s), 12) + busy + "\n";
+      const double busy = simulation.seconds > 0 ? 100 * simulated.busy[s] / simulation.seconds : 0.0;
+      text += "  " + Padded(StreamName(program, s), 12) + Formatted("busy %5.1f %%", busy) + "\n";
     }
     std::string phases;
     for (const auto& [phase, seconds] : SecondsByPhase(program, simulated)) {

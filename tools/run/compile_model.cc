@@ -1,8 +1,8 @@
 #include "tools/run/compile_model.h"
 
-#include <cstdio>
 #include <utility>
 
+#include "runtime/base/number_text.h"
 #include "runtime/session/schedule.h"
 #include "tools/run/class_weights.h"
 #include "tools/run/device_forecast.h"
@@ -71,10 +71,8 @@ void ReadOptions(const Configuration& configuration, const Model& model, const E
 
 std::string CompileTimes(const CompileReport& report) {
   const double all_ms = report.import_ms + report.passes_ms + report.verify_ms;
-  char text[160];
-  std::snprintf(text, sizeof text, "import %.1f ms, passes %.1f ms, proof %.1f ms (%.1f %%)", report.import_ms, report.passes_ms,
-                report.verify_ms, all_ms > 0 ? 100 * report.verify_ms / all_ms : 0);
-  return text;
+  return Formatted("import %.1f ms, passes %.1f ms, proof %.1f ms (%.1f %%)", report.import_ms, report.passes_ms, report.verify_ms,
+                   all_ms > 0 ? 100 * report.verify_ms / all_ms : 0);
 }
 
 CompiledModel CompileModel(Configuration configuration, const Model& model, const EntryRequests& requests) {

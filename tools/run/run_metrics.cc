@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 #include <utility>
 
+#include "runtime/base/number_text.h"
 #include "runtime/base/version.h"
 #include "tools/run/environment.h"
 
@@ -22,9 +22,7 @@ double Now() { return std::chrono::duration<double>(std::chrono::system_clock::n
 std::string Number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
+  return Formatted("%.17g", value);
 }
 
 // The value of a label. Control bytes and invalid UTF-8 are escaped, since readers reject a page that contains them.
@@ -140,9 +138,7 @@ std::string RunMetrics::Page() const {
   int64_t count = 0;
   for (size_t i = 0; i < std::size(kBuckets); ++i) {
     count += in_bucket_[i];
-    char bound[32];
-    std::snprintf(bound, sizeof bound, "%g", kBuckets[i]);
-    page.Sample("step_seconds_bucket", std::string("le=\"") + bound + "\"", static_cast<double>(count));
+    page.Sample("step_seconds_bucket", "le=\"" + NumberText(kBuckets[i]) + "\"", static_cast<double>(count));
   }
   count += in_bucket_.back();
   page.Sample("step_seconds_bucket", "le=\"+Inf\"", static_cast<double>(count));

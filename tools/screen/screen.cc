@@ -12,20 +12,14 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/counted.h"
+#include "runtime/base/number_text.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
 
-template <typename... Args>
-std::string Format(const char* format, Args... args) {
-  char text[256];
-  std::snprintf(text, sizeof text, format, args...);
-  return text;
-}
-
 // JSON has neither NaN nor infinity, which occur as the loss of a skipped batch and as the norm of a skipped update with loss scaling.
-std::string JsonNumber(const char* format, double value) { return std::isfinite(value) ? Format(format, value) : "null"; }
+std::string JsonNumber(const char* format, double value) { return std::isfinite(value) ? Formatted(format, value) : "null"; }
 
 bool TerminalCanRedraw() {
   const char* term = std::getenv("TERM");
@@ -68,23 +62,23 @@ std::string Bytes(int64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  return unit == 0 ? Format("%lld B", static_cast<long long>(bytes)) : Format("%.2f %s", value, kUnits[unit]);
+  return unit == 0 ? Formatted("%lld B", static_cast<long long>(bytes)) : Formatted("%.2f %s", value, kUnits[unit]);
 }
 
 std::string Duration(double seconds) {
-  if (seconds < 0.1) return Format("%.3gms", seconds * 1e3);
-  if (seconds < 60) return Format("%.1fs", seconds);
+  if (seconds < 0.1) return Formatted("%.3gms", seconds * 1e3);
+  if (seconds < 60) return Formatted("%.1fs", seconds);
   const auto whole = static_cast<long long>(seconds);
-  if (whole < 3600) return Format("%lld:%02lld", whole / 60, whole % 60);
-  return Format("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+  if (whole < 3600) return Formatted("%lld:%02lld", whole / 60, whole % 60);
+  return Formatted("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
 std::string Short(double value) {
   // Without the sign, which has no meaning.
   if (std::isnan(value)) return "nan";
   const double magnitude = std::abs(value);
-  if (value == 0 || (magnitude >= 0.01 && magnitude < 1e5)) return Format("%.4g", value);
-  return Format("%.2e", value);
+  if (value == 0 || (magnitude >= 0.01 && magnitude < 1e5)) return Formatted("%.4g", value);
+  return Formatted("%.2e", value);
 }
 
 std::string Timestamp() {
@@ -187,9 +181,9 @@ void Progress::Update(const State& state) {
   std::string terms;
   for (size_t i = 0; i < state.terms.size(); ++i)
     terms += "," + nlohmann::json(state.term_names[i]).dump() + ":" + JsonNumber("%.9g", state.terms[i]);
-  WriteStderrObject(Format("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%s", Timestamp().c_str(),
-                           static_cast<long long>(state.step), state.epoch, JsonNumber("%.9g", state.loss).c_str()) +
-                    terms + Format(",\"lr\":%.9g%s,\"samples_per_s\":%.1f}", state.lr, norm.c_str(), state.samples_per_s));
+  WriteStderrObject(Formatted("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%s", Timestamp().c_str(),
+                              static_cast<long long>(state.step), state.epoch, JsonNumber("%.9g", state.loss).c_str()) +
+                    terms + Formatted(",\"lr\":%.9g%s,\"samples_per_s\":%.1f}", state.lr, norm.c_str(), state.samples_per_s));
 }
 
 double Progress::SecondsLeft(const State& state) const {
@@ -202,15 +196,15 @@ std::string Progress::PlainLine(const State& state) const {
   const std::string norm = state.grad_norm < 0 ? "" : " gnorm=" + Short(state.grad_norm);
   std::string terms;
   for (size_t i = 0; i < state.terms.size(); ++i) terms += " " + state.term_names[i] + "=" + Short(state.terms[i]);
-  return Format("%s step=%lld epoch=%.2f loss=%s", Timestamp().c_str(), static_cast<long long>(state.step), state.epoch,
-                Short(state.loss).c_str()) +
+  return Formatted("%s step=%lld epoch=%.2f loss=%s", Timestamp().c_str(), static_cast<long long>(state.step), state.epoch,
+                   Short(state.loss).c_str()) +
          terms +
-         Format(" lr=%s%s samples_s=%.0f mem_mb=%.0f eta_s=%.0f", Short(state.lr).c_str(), norm.c_str(), state.samples_per_s,
-                static_cast<double>(ResidentBytes()) * 1e-6, SecondsLeft(state));
+         Formatted(" lr=%s%s samples_s=%.0f mem_mb=%.0f eta_s=%.0f", Short(state.lr).c_str(), norm.c_str(), state.samples_per_s,
+                   static_cast<double>(ResidentBytes()) * 1e-6, SecondsLeft(state));
 }
 
 void Progress::Evaluated(int64_t step, double epoch, const std::string& values) {
-  const std::string line = Format("%s step=%lld epoch=%.2f ", Timestamp().c_str(), static_cast<long long>(step), epoch) + values;
+  const std::string line = Formatted("%s step=%lld epoch=%.2f ", Timestamp().c_str(), static_cast<long long>(step), epoch) + values;
   mode_ == ProgressMode::kPlain ? log_.Line(line) : log_.Record(line);
 }
 
@@ -220,10 +214,10 @@ void Progress::Draw(const State& state) {
   const int filled = static_cast<int>(done * kWidth);
   std::string bar(static_cast<size_t>(filled), '=');
   if (filled < kWidth) bar += ">" + std::string(static_cast<size_t>(kWidth - filled - 1), ' ');
-  std::string line =
-      Format("epoch %lld/%lld [%s] %3.0f%%  %s/%s  loss %s",
-             std::min(static_cast<long long>(state.epoch) + 1, static_cast<long long>(state.epochs)), static_cast<long long>(state.epochs),
-             bar.c_str(), done * 100, WithCommas(state.step).c_str(), WithCommas(state.total_steps).c_str(), Short(state.loss).c_str());
+  std::string line = Formatted("epoch %lld/%lld [%s] %3.0f%%  %s/%s  loss %s",
+                               std::min(static_cast<long long>(state.epoch) + 1, static_cast<long long>(state.epochs)),
+                               static_cast<long long>(state.epochs), bar.c_str(), done * 100, WithCommas(state.step).c_str(),
+                               WithCommas(state.total_steps).c_str(), Short(state.loss).c_str());
   if (!state.metrics.empty()) line += "  " + state.metrics;
   line += "  lr " + Short(state.lr) + (state.grad_norm < 0 ? "" : "  |g| " + Short(state.grad_norm));
   line += "  " + WithCommas(static_cast<int64_t>(state.samples_per_s)) + " samples/s  ETA " + Duration(SecondsLeft(state));

@@ -9,6 +9,7 @@
 #include "compiler/onnx/check/attribute_rules.h"
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/number_text.h"
 
 namespace gradloom {
 namespace {
@@ -102,7 +103,7 @@ class Rules {
                            dilation * static_cast<double>(w[axis] - 1) + 1;
       if (static_cast<double>(asked[i]) >= reach + std::max(stride, dilation))
         Fail(ErrorCode::kAttr, "attribute 'output_shape' is " + List(asked) + ", but along axis " + std::to_string(axis) + " an input of " +
-                                   shape(0).ToString() + " gives at most " + Number(reach + std::max(stride, dilation) - 1));
+                                   shape(0).ToString() + " gives at most " + NumberText(reach + std::max(stride, dilation) - 1));
     }
   }
 
@@ -241,14 +242,14 @@ class Rules {
     const Tensor* depth = constant(1);
     if (depth == nullptr || depth->elements() != 1) return;
     const double value = ElementAsDouble(depth->view(), 0);
-    if (!(value >= 0)) Fail(ErrorCode::kValue, "the depth must not be negative, got " + Number(value));
+    if (!(value >= 0)) Fail(ErrorCode::kValue, "the depth must not be negative, got " + NumberText(value));
   }
 
   void Ratio() const {
     const Tensor* ratio = constant(1);
     if (ratio == nullptr || ratio->elements() != 1) return;
     const double value = ElementAsDouble(ratio->view(), 0);
-    if (!(value >= 0 && value <= 1)) Fail(ErrorCode::kValue, "the ratio must be from 0 to 1, got " + Number(value));
+    if (!(value >= 0 && value <= 1)) Fail(ErrorCode::kValue, "the ratio must be from 0 to 1, got " + NumberText(value));
   }
 
   // Checks known steps of a Slice.
@@ -264,7 +265,7 @@ class Rules {
     const Tensor* values = constant(input);
     for (int64_t i = 0; values != nullptr && i < values->elements(); ++i) {
       const double value = ElementAsDouble(values->view(), i);
-      if (!fits(value)) Fail(ErrorCode::kValue, "a " + what + " " + rule + ", got " + Number(value));
+      if (!fits(value)) Fail(ErrorCode::kValue, "a " + what + " " + rule + ", got " + NumberText(value));
     }
   }
 
@@ -309,7 +310,7 @@ class Rules {
       Fail(ErrorCode::kShape, "lengths of " + shape(1).ToString() + " do not fit " + std::to_string(sequences) + " sequences");
     const auto steps = static_cast<double>(shape(0)[static_cast<int>(time)]);
     EachElement(
-        1, "length of a sequence", [&](double length) { return length >= 0 && length <= steps; }, "must be from 0 to " + Number(steps));
+        1, "length of a sequence", [&](double length) { return length >= 0 && length <= steps; }, "must be from 0 to " + NumberText(steps));
   }
 
   // onnx's type inference does not check the number of parts. The last parts need not be outputs.
@@ -366,10 +367,6 @@ class Rules {
     std::string text;
     for (size_t i = 0; i < std::min<size_t>(numbers.size(), 16); ++i) text += (i == 0 ? "" : ",") + std::to_string(numbers[i]);
     return "[" + text + (numbers.size() > 16 ? ",..." : "") + "]";
-  }
-  static std::string Number(double value) {
-    const std::string text = std::to_string(value);
-    return text.substr(0, text.find_last_not_of('0') + (text[text.find_last_not_of('0')] == '.' ? 0 : 1));
   }
 
  private:
