@@ -384,9 +384,9 @@ constexpr Pass kPasses[] = {
     {"expose_batch_norm_sums", RunExposeBatchNormSums, false, true, PassStage::kBatch},
     // All nodes exist, and the batch is not divided yet.
     {"place_devices", RunPlaceDevices, false, true, PassStage::kBatch},
-    // If there are several devices, compile.cc divides the batch (replicate_data) and splits the stages here, since this makes several
-    // graphs of one. This is the first pass per device, because collectives must run in the same order on all devices and later passes may
-    // order the nodes of two devices differently.
+    // If there are several devices, divide_graph.cc divides the batch (replicate_data) and entry_programs.cc splits the stages here, since
+    // this makes several graphs of one. This is the first pass per device, because collectives must run in the same order on all devices
+    // and later passes may order the nodes of two devices differently.
     {"sum_partial_values", RunSumPartialValues},
     // Simplifies what the division needed unchanged.
     {"simplify_device", RunSimplifyDevice, true},

@@ -1,0 +1,161 @@
+#include "compiler/entry_programs.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "compiler/device_passes.h"
+#include "compiler/passes/gather_tail.h"
+#include "compiler/placement.h"
+
+namespace gradloom {
+namespace {
+
+// `fetches`: buffers in the rank's program.
+void AddRank(RankBinding rank, const std::vector<int>& fetches, Entry& entry) {
+  if (entry.ranks.empty()) {
+    for (size_t i = 0; i < entry.fetches.size(); ++i) entry.fetches[i].buffer = fetches[i];
+  } else if (rank.program != entry.ranks[0].program) {
+    rank.fetches = fetches;
+  }
+  entry.ranks.push_back(std::move(rank));
+}
+
+}  // namespace
+
+void EntryPrograms::Add(const PassContext& whole, const Replicas& replicas, Entry& entry) {
+  Gathers(options_.recipe) ? AddGathered(whole, replicas, entry) : AddReplicas(whole, replicas, entry);
+  // The replicas of a stage all-reduce their partial sums of gradients.
+  const bool sums = !replicas.divided && (whole.kind == EntryKind::kUpdate || whole.kind == EntryKind::kLastBatch);
+  for (size_t r = 0; sums && plan_.HasPartialState() && r < entry.ranks.size(); ++r)
+    entry.ranks[r].groups = GroupOf(static_cast<int>(r) % stages_.count);
+}
+
+void EntryPrograms::AddReplicas(const PassContext& whole, const Replicas& replicas, Entry& entry) {
+  std::map<int64_t, Programs> made;  // by samples
+  for (const BatchShard& shard : replicas.shards) {
+    if (!made.contains(shard.length)) made.emplace(shard.length, OfReplica(whole, replicas, shard.length));
+    if (!stops()) BindReplica(made.at(shard.length), shard, replicas.divided, entry);
+  }
+}
+
+// Each device runs the trunk for its samples. One of them also runs the tail, and has a place of its own.
+void EntryPrograms::AddGathered(const PassContext& whole, const Replicas& replicas, Entry& entry) {
+  const std::vector<BatchShard>& shards = replicas.shards;
+  const auto tail = static_cast<size_t>(options_.recipe.gather_to);
+  if (plan_.entries.empty() && !options_.recipe.tail.empty()) ReportTail(whole.graph);
+  for (const auto& [state, stage] : stages_.of_state)
+    holders_[state] = stage == kTrunk ? std::vector<int>{kTrunk, kTail} : std::vector<int>{kTail};
+  std::map<std::pair<int64_t, bool>, Programs> made;  // by number of samples, and whether it has the tail
+  for (size_t r = 0; r < shards.size(); ++r) {
+    const std::pair key(shards[r].length, r == tail);
+    if (!made.contains(key)) {
+      const std::unique_ptr<Graph> part = TailPart(*replicas.graphs.at(shards[r].length), rules_, shards, r, tail);
+      made.emplace(key, OfStages(whole, replicas, {part.get()}, r == tail ? kTail : kTrunk, shards[r].length, true));
+    }
+    if (stops()) continue;
+    const Programs& mine = made.at(key);
+    RankBinding rank{.program = mine.programs[0], .shard_start = shards[r].start, .shard_length = shards[r].length};
+    if (replicas.divided) rank.groups = GroupOf(kTrunk);
+    if (r != tail) rank.peers = {static_cast<int>(tail)};
+    for (int peer = 0; r == tail && peer < static_cast<int>(shards.size()); ++peer) rank.peers.push_back(peer);
+    AddRank(std::move(rank), mine.fetches[0], entry);
+  }
+}
+
+// Of a replica that has this number of samples.
+EntryPrograms::Programs EntryPrograms::OfReplica(const PassContext& whole, const Replicas& replicas, int64_t samples) {
+  Graph& graph = *replicas.graphs.at(samples);
+  if (stages_.count == 1) return OfStages(whole, replicas, {&graph}, 0, samples, replicas.divided);
+  for (const auto& [state, stage] : stages_.of_state) holders_[state] = {stage};
+  std::vector<Graph*> graphs;
+  const std::vector<std::unique_ptr<Graph>> stages = SplitStages(graph, stages_);
+  for (const auto& stage : stages) graphs.push_back(stage.get());
+  return OfStages(whole, replicas, graphs, 0, samples, true);
+}
+
+// The stages are in consecutive places that start at `place`. `divided`: whether other devices compute parts of the batch or of the model.
+EntryPrograms::Programs EntryPrograms::OfStages(const PassContext& whole, const Replicas& replicas, const std::vector<Graph*>& stages,
+                                                int place, int64_t samples, bool divided) {
+  Programs made;
+  // The graph of a single stage may be the whole graph, whose outputs the passes change.
+  const std::vector<ValueId> all = whole.graph.outputs;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    Graph& graph = *stages[stage];
+    PassContext device{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = whole.kind, .plan = plan_, .batch = samples};
+    device.divided = divided;
+    device.place = place + static_cast<int>(stage);
+    device.holders = &holders_;
+    // A device with its own memory cannot read feeds in place.
+    device.copies = {.all = options_.recipe.copy_inputs || options_.recipe.device != DeviceKind::kCpu, .feeds = replicas.non_contiguous};
+    device.fetch_names = whole.fetch_names;
+    // Passes replace the outputs.
+    const std::vector<ValueId> outputs = graph.outputs;
+    RunDevicePasses(device, options_.control);
+    if (stops()) continue;
+    Count(device);
+    std::vector<int>& buffers = made.fetches.emplace_back();
+    for (ValueId id : all) {
+      const auto at = std::find(outputs.begin(), outputs.end(), id);
+      buffers.push_back(at == outputs.end() ? -1 : device.output_buffers[static_cast<size_t>(at - outputs.begin())]);
+    }
+    made.programs.push_back(static_cast<int>(plan_.programs.size()));
+    plan_.programs.push_back(std::move(device.program));
+  }
+  return made;
+}
+
+// Adds the ranks of the next replica, which has this shard of the batch.
+void EntryPrograms::BindReplica(const Programs& made, const BatchShard& shard, bool divided, Entry& entry) {
+  const auto first = static_cast<int>(entry.ranks.size());
+  for (int stage = 0; stage < stages_.count; ++stage) {
+    RankBinding rank{.program = made.programs[static_cast<size_t>(stage)], .shard_start = shard.start, .shard_length = shard.length};
+    if (divided) rank.groups = GroupOf(stage);
+    for (int peer = 0; stages_.count > 1 && peer < stages_.count; ++peer) rank.peers.push_back(first + peer);
+    AddRank(std::move(rank), made.fetches[static_cast<size_t>(stage)], entry);
+  }
+}
+
+// The group of the devices that hold a stage, one per replica.
+std::vector<int> EntryPrograms::GroupOf(int stage) {
+  if (plan_.groups.empty()) {
+    const int devices = options_.recipe.devices, stages = devices / CopiesOf(options_.recipe, stages_);
+    plan_.groups.resize(static_cast<size_t>(stages));
+    for (int i = 0; i < devices; ++i) plan_.groups[static_cast<size_t>(i % stages)].ranks.push_back(i);
+  }
+  return {stage};
+}
+
+void EntryPrograms::ReportTail(const Graph& graph) {
+  CompileReport::Tail& tail = report_.tail.emplace();
+  double all_flops = 0, tail_flops = 0;
+  for (const Node& node : graph.nodes) {
+    if (IsBoundary(node)) continue;
+    const bool inside = node.device == kTail, forward = node.phase == Phase::kForward;
+    const double flops = CostOf(graph, node).flops;
+    tail.nodes += inside && forward ? 1 : 0;
+    tail.all_nodes += forward ? 1 : 0;
+    tail_flops += inside ? flops : 0;
+    all_flops += flops;
+  }
+  tail.flops_share = all_flops > 0 ? tail_flops / all_flops : 1;
+}
+
+// Adds a program, which is not in the plan yet, to the report.
+void EntryPrograms::Count(const PassContext& context) {
+  if (context.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = context.recomputed;
+  if (plan_.programs.empty()) {
+    for (const Node& node : context.graph.nodes) report_.step_flops += CostOf(context.graph, node).flops;
+  }
+  if (plan_.entries.empty()) {
+    report_.waits += static_cast<int64_t>(context.scheduled.waits.size());
+    report_.waits_bound += context.scheduled.waits_bound;
+  }
+  if (context.scheduled.transient_bytes >= report_.transient_bytes) {
+    report_.transient_bytes = context.scheduled.transient_bytes;
+    report_.live_bytes_bound = context.scheduled.live_bytes_bound;
+  }
+}
+
+}  // namespace gradloom

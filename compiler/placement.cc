@@ -1,0 +1,48 @@
+#include "compiler/placement.h"
+
+#include <algorithm>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// With --gather-to, the placed nodes are the tail, or those that relate samples.
+void CheckGathering(const Recipe& recipe) {
+  const std::string name = "cpu:" + std::to_string(recipe.gather_to);
+  if (recipe.gather_to >= recipe.devices) {
+    throw Error(ErrorCode::kConfig, "there is no device " + name + " among " + std::to_string(recipe.devices), "--gather-to",
+                "--devices cpu:" + std::to_string(recipe.gather_to + 1));
+  }
+  const bool elsewhere =
+      std::any_of(recipe.place.begin(), recipe.place.end(), [&](const PlaceRule& rule) { return rule.stage != recipe.gather_to; });
+  if (recipe.place_auto || elsewhere) {
+    throw Error(ErrorCode::kConfig, "with --gather-to " + name + ", parts of the model can only be placed on that device", "--place",
+                "use --place 'PATTERN=" + name + "', or leave out --gather-to");
+  }
+}
+
+}  // namespace
+
+bool Gathers(const Recipe& recipe) { return recipe.gather_to >= 0; }
+
+int CopiesOf(const Recipe& recipe, const Stages& stages) { return Gathers(recipe) ? recipe.devices : recipe.devices / stages.count; }
+
+Stages StagesOf(const Recipe& recipe, const std::function<Stages()>& cut) {
+  Stages stages;
+  if (Gathers(recipe)) {
+    CheckGathering(recipe);
+    stages.count = 2;
+    return stages;
+  }
+  stages.count = std::max(CountStages(recipe.place), recipe.placed_stages);
+  stages.of_node = recipe.placed;
+  if (recipe.place_auto) stages = cut();
+  if (recipe.devices % stages.count == 0) return stages;
+  throw Error(ErrorCode::kConfig,
+              std::to_string(recipe.devices) + " devices are not a multiple of the model's " + std::to_string(stages.count) + " stages",
+              "--place", "--devices cpu:" + std::to_string(stages.count) + ", or a multiple of it");
+}
+
+}  // namespace gradloom
