@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "compiler/graph/constants.h"
-#include "compiler/onnx/batch/batch_axis.h"
+#include "compiler/onnx/batch/batch_prover.h"
 
 namespace gradloom {
 namespace {
@@ -66,7 +66,7 @@ std::optional<int> SourceColumn(Emitter& emitter, const Node& node, int at) {
 }  // namespace
 
 // A Gather, GatherND, GatherElements, ScatterND or ScatterElements, and the axes of its data that indices select along.
-struct BatchObserver::Choice {
+struct BatchProver::Choice {
   const Node& node;
   const Shape data, indices, was_data, was_indices;
   const bool tuples, writes;
@@ -101,7 +101,7 @@ struct BatchObserver::Choice {
 };
 
 // Returns the steps of indices into the axis of the only sample, if these indices are zeros.
-std::vector<int64_t> BatchObserver::OnlySample(const Choice& choice, const Tensor& indices, int axis) {
+std::vector<int64_t> BatchProver::OnlySample(const Choice& choice, const Tensor& indices, int axis) {
   const std::vector<int64_t> numbers = IntValues(indices.view());
   const size_t width = choice.tuples ? choice.axes.size() : 1, column = choice.tuples ? static_cast<size_t>(axis) : 0;
   for (size_t i = column; i < numbers.size(); i += width) {
@@ -113,7 +113,7 @@ std::vector<int64_t> BatchObserver::OnlySample(const Choice& choice, const Tenso
 }
 
 // Handles constant indices.
-void BatchObserver::ProveKnownChoice(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchProver::ProveKnownChoice(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   const Tensor indices = *emitter.Constant(emitter.Computed(choice.node.inputs[1]));
   const Shape updates = choice.writes ? emitter.graph().value(choice.node.inputs[2]).shape : Shape();
   const std::vector<int> updated = choice.writes ? BatchAxes(updates, was.inputs[2]) : std::vector<int>();
@@ -152,7 +152,7 @@ void BatchObserver::ProveKnownChoice(Emitter& emitter, const Choice& choice, con
 
 // Handles one index per element. Along the other axes the indices have the extents of the data, or smaller ones, which would silently omit
 // samples at the end of a larger batch: no shape would be wrong.
-void BatchObserver::ProveElements(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchProver::ProveElements(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   for (int axis = 0; axis < choice.data.rank(); ++axis) {
     if (axis == choice.axes[0] || !choice.grown(axis)) continue;
     if (choice.was_indices[axis] != choice.was_data[axis]) Refuse(choice.node, kByNumber);
@@ -167,7 +167,7 @@ void BatchObserver::ProveElements(Emitter& emitter, const Choice& choice, const 
 }
 
 // The updates have an entry for each index tuple.
-void BatchObserver::ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchProver::ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   if (choice.node.op != "ScatterND") return;
   const Shape updates = emitter.graph().value(choice.node.inputs[2]).shape;
   if (updates != was.inputs[2]) return;
@@ -179,13 +179,13 @@ void BatchObserver::ProveWritten(Emitter& emitter, const Choice& choice, const E
 }
 
 // Returns how many whole batches follow each other along the batch axis of a value.
-int64_t BatchObserver::BatchesAlong(ValueId id) const {
+int64_t BatchProver::BatchesAlong(ValueId id) const {
   const auto found = outer_.find(id);
   return found == outer_.end() ? 1 : found->second;
 }
 
 // Handles regions, which contain the index of their image.
-void BatchObserver::ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchProver::ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Graph& graph = emitter.graph();
   const int named = node.op == "RoiAlign" ? 2 : 1;
   const ValueId numbers = node.inputs[static_cast<size_t>(named)];
@@ -209,7 +209,7 @@ void BatchObserver::ProveRegions(Emitter& emitter, const Node& node, const Emitt
 
 // Handles the inverse of an order of the samples, with which packed sequences are put back: `zeros(batch).scatter(0, order,
 // arange(batch))`. The zeros and the numbers must follow the order, although no shape is wrong if they do not.
-void BatchObserver::ProveInverse(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchProver::ProveInverse(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   const Node& node = choice.node;
   if (node.op != "ScatterElements" || choice.data != choice.was_data || emitter.graph().value(node.inputs[2]).shape != was.inputs[2])
     return;
@@ -228,7 +228,7 @@ void BatchObserver::ProveInverse(Emitter& emitter, const Choice& choice, const E
   changes.push_back({.operand = 2, .axis = axis, .entries = {}, .steps = std::move(steps)});
 }
 
-void BatchObserver::ProveChosen(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+void BatchProver::ProveChosen(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   if (node.inputs.size() < 2 || was.inputs.size() != node.inputs.size()) return;
   const Choice choice(emitter.graph(), node, was);
   if (choice.axes.empty()) return;
@@ -269,7 +269,7 @@ void BatchObserver::ProveChosen(Emitter& emitter, const Node& node, const Emitte
 // In a file for a single sample, its index is a 0, which only differs from other zeros in that it selects along the batch axis. If a later
 // node reveals it, it is noted for the next walk. `column`: of index tuples, or -1. With `any`, the constant may have other numbers, which
 // are positions within the sample. Returns whether there is such a constant.
-bool BatchObserver::CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places, bool any) {
+bool BatchProver::CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places, bool any) {
   const Graph& graph = emitter.graph();
   bool found = false;
   const auto note = [&](size_t index, int operand, int axis) {
@@ -324,7 +324,7 @@ bool BatchObserver::CountOnlySample(Emitter& emitter, ValueId indices, int colum
 
 // Whether the value consists of the indices that a MaxPool returns, which count through all samples. PyTorch's exporter subtracts those of
 // the first element of each channel to get positions within it.
-bool BatchObserver::IsPlaceOfPool(const Graph& graph, ValueId id) const {
+bool BatchProver::IsPlaceOfPool(const Graph& graph, ValueId id) const {
   while (true) {
     const auto made = made_of_.find({&graph, id});
     if (made == made_of_.end()) return false;
@@ -337,7 +337,7 @@ bool BatchObserver::IsPlaceOfPool(const Graph& graph, ValueId id) const {
 
 // Indices are positions within a sample if they are fed, or found along an axis that does not depend on the batch size, unless the index of
 // the sample was added. Positions among all samples (from NonZero, or an ArgMax over all of them) are correct at any batch size.
-BatchObserver::Positions BatchObserver::PositionsOf(const Graph& graph, ValueId indices) const {
+BatchProver::Positions BatchProver::PositionsOf(const Graph& graph, ValueId indices) const {
   std::vector<ValueId> open{indices};
   std::set<ValueId> seen;
   bool within = false;
@@ -371,7 +371,7 @@ BatchObserver::Positions BatchObserver::PositionsOf(const Graph& graph, ValueId 
 
 // Rows of all samples, which follow each other, are selected by positions within a sample: in a file for a single sample, a tool has
 // removed the sample index times the rows per sample, which is 0.
-void BatchObserver::NumberRows(const Graph& graph, const Choice& choice, std::vector<BatchChange>& changes) const {
+void BatchProver::NumberRows(const Graph& graph, const Choice& choice, std::vector<BatchChange>& changes) const {
   const std::vector<int> along = BatchAxes(choice.indices, choice.was_indices);
   if (choice.tuples || choice.writes || choice.node.op != "Gather" || along.size() != 1 || BatchesAlong(choice.node.inputs[0]) > 1 ||
       BatchesAlong(choice.node.inputs[1]) > 1 || !IsInteger(graph.value(choice.node.inputs[1]).dtype))
@@ -380,26 +380,26 @@ void BatchObserver::NumberRows(const Graph& graph, const Choice& choice, std::ve
 }
 
 // Applies what CountOnlySample has noted for the node.
-void BatchObserver::RecordCountedSample(std::vector<BatchChange>& changes) const {
+void BatchProver::RecordCountedSample(std::vector<BatchChange>& changes) const {
   for (auto at = found_.counted.lower_bound({index_, 0}); at != found_.counted.end() && at->first.first == index_; ++at) {
     std::erase_if(changes, [&](const BatchChange& change) { return change.operand == at->first.second; });
     changes.push_back(at->second);
   }
 }
 
-int64_t BatchObserver::CountedBy(const Graph& graph, ValueId id) const {
+int64_t BatchProver::CountedBy(const Graph& graph, ValueId id) const {
   const auto found = counted_.find({&graph, id});
   return found == counted_.end() ? 0 : found->second;
 }
 
 // Tracks multiples of sample indices: a constant that counts samples, or values computed from one by moving data and adding the position
 // within a sample.
-void BatchObserver::FollowCounted(const Graph& graph, const Node& node, const std::vector<ValueId>& results) {
+void BatchProver::FollowCounted(const Graph& graph, const Node& node, const std::vector<ValueId>& results) {
   int64_t step = 0;
   // Exporters write a Concat of a single operand for index tuples of one column.
   if (IsOneOf(node, {"Add", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Cast", "Identity"}) ||
       (IsOneOf(node, {"Concat"}) && node.inputs.size() == 1)) {
-    const auto own = found_.changes.find(index_ - 1);
+    const auto own = found_.changes.find(index_);
     for (size_t k = 0; k < (node.op == "Add" ? 2 : 1); ++k) step += CountedBy(graph, node.inputs[k]);
     if (node.op == "Add" && own != found_.changes.end()) {
       for (const BatchChange& change : own->second) step += change.steps.size() == 1 ? change.steps[0] : 0;

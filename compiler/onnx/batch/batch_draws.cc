@@ -3,7 +3,7 @@
 #include <set>
 #include <utility>
 
-#include "compiler/onnx/batch/batch_axis.h"
+#include "compiler/onnx/batch/batch_prover.h"
 #include "compiler/ops/op.h"
 
 namespace gradloom {
@@ -15,7 +15,7 @@ using Draws = std::vector<std::pair<size_t, int>>;
 
 // Follows the axis back to the nodes that draw the numbers; none if it is lost, or comes from no such node. Constants on the way are
 // repeated once the numbers have an extent per sample.
-Draws BatchObserver::DrawsBehind(const Emitter& emitter, ValueId id, int axis) const {
+Draws BatchProver::DrawsBehind(const Emitter& emitter, ValueId id, int axis) const {
   const Graph& graph = emitter.graph();
   const int64_t extent = graph.value(id).shape[axis];
   // One of several numbers for the only sample is not the batch.
@@ -43,7 +43,7 @@ Draws BatchObserver::DrawsBehind(const Emitter& emitter, ValueId id, int axis) c
 }
 
 // Notes for the next walk that these axes are over samples. Returns whether any of them is new.
-bool BatchObserver::NoteDraws(const Draws& draws) {
+bool BatchProver::NoteDraws(const Draws& draws) {
   bool any = false;
   for (const auto& [index, axis] : draws) any |= found_.drawn[index].insert(axis).second;
   again_ |= any;
@@ -52,7 +52,7 @@ bool BatchObserver::NoteDraws(const Draws& draws) {
 
 // In a file for a single sample, numbers that are drawn for it have extent 1, which fits any batch size. They would be the same for all
 // samples that a pointwise node combines with them.
-void BatchObserver::DrawForSamples(const Emitter& emitter, const Node& node, const Emitted& was) {
+void BatchProver::DrawForSamples(const Emitter& emitter, const Node& node, const Emitted& was) {
   const Op* op = FindOp(node.domain, node.op);
   if (found_.declared != 1 || op == nullptr || !op->has(kPointwise)) return;
   const Graph& graph = emitter.graph();
@@ -71,7 +71,7 @@ void BatchObserver::DrawForSamples(const Emitter& emitter, const Node& node, con
 }
 
 // Applies what NoteDraws has noted for the node.
-void BatchObserver::RecordDraws(Emitter& emitter, const Node& node, std::vector<BatchChange>& changes) const {
+void BatchProver::RecordDraws(Emitter& emitter, const Node& node, std::vector<BatchChange>& changes) const {
   const auto noted = found_.drawn.find(index_);
   if (noted == found_.drawn.end()) return;
   if (IsOneOf(node, {"RandomUniform", "RandomNormal"})) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "compiler/onnx/batch/batch_axis.h"
+#include "compiler/onnx/batch/batch_prover.h"
 
 namespace gradloom {
 namespace {
@@ -34,8 +34,8 @@ bool BatchChanges::NextCombination() {
   return true;
 }
 
-int BatchObserver::Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident,
-                          const std::string& why) {
+int BatchProver::Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident,
+                        const std::string& why) {
   const Shape &in = was.inputs[0], &out = was.outputs[0];
   auto merge = std::find_if(found_.merges.begin(), found_.merges.end(),
                             [&](const BatchChanges::Merge& other) { return other.in == in && other.out == out && other.axis == axis; });
@@ -53,7 +53,7 @@ int BatchObserver::Merged(const Node& node, const Emitted& was, int axis, const 
 
 // Whether an operand with several positions for the only sample can be repeated for other samples: in operands that have grown, samples
 // follow each other, and no samples have been combined so far.
-bool BatchObserver::MayTile(const Graph& graph, const Node& node, const Emitted& was) const {
+bool BatchProver::MayTile(const Graph& graph, const Node& node, const Emitted& was) const {
   if (found_.declared != 1 || combined_) return false;
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     if (node.inputs[k] == kNoValue) continue;
@@ -66,7 +66,7 @@ bool BatchObserver::MayTile(const Graph& graph, const Node& node, const Emitted&
 }
 
 // Returns the sharding of an operand; `was`: its shape for a single sample.
-Shard BatchObserver::ShardOf(const Graph& graph, ValueId id, const Shape& was) const {
+Shard BatchProver::ShardOf(const Graph& graph, ValueId id, const Shape& was) const {
   if (const auto found = shards_.find({&graph, id}); found != shards_.end()) return found->second;
   const Value& value = graph.value(id);
   const std::vector<int> axes = BatchAxes(value.shape, was);
@@ -78,7 +78,7 @@ Shard BatchObserver::ShardOf(const Graph& graph, ValueId id, const Shape& was) c
 // Values that a file for a single sample computes from all its elements would be computed from those of all samples: the sums of an
 // EmbeddingBag, for example, whose loop knows one bag. For a loss that is correct. If each sample reads such a value, it is unclear what
 // was meant.
-void BatchObserver::FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
+void BatchProver::FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
   const Graph& graph = emitter.graph();
   bool pools = false, grows = false;
   for (size_t i = 0; i < node.inputs.size() && i < was.inputs.size(); ++i) {
@@ -99,7 +99,7 @@ void BatchObserver::FollowPooled(const Emitter& emitter, const Node& node, const
 
 // Tracks samples by the rules that divide a batch over devices. If samples are combined in a file whose Reshapes are ambiguous, the current
 // choice is given up.
-void BatchObserver::FollowSamples(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
+void BatchProver::FollowSamples(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
   const Graph& graph = emitter.graph();
   const auto computed = [&](ValueId id) { return id != kNoValue && graph.value(id).role != Role::kConst; };
   // A batch that is taken apart into single samples.

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "compiler/graph/constants.h"
-#include "compiler/onnx/batch/batch_axis.h"
+#include "compiler/onnx/batch/batch_prover.h"
 #include "compiler/ops/op.h"
 
 namespace gradloom {
@@ -186,48 +186,9 @@ std::optional<Tensor> GrownTable(const Tensor& data, const std::vector<int>& axe
   return differ ? std::nullopt : batches ? std::move(batches) : std::move(places);
 }
 
-bool BatchObserver::MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const {
-  const Shape& shape = graph.value(id).shape;
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    if (shape[axis] == extent && (graph.data(id) == nullptr || RepeatsAlong(*graph.data(id), axis, extent / found_.declared))) return true;
-  }
-  return false;
-}
-
-// Follows the axis back to the tensors of the file that have it. If the axis is lost, every tensor that repeats along an axis of that
-// extent is noted.
-void BatchObserver::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
-  // A single copy is not a copy.
-  if (found_.declared == 1) return;
-  const Graph& graph = emitter.graph();
-  const int64_t extent = graph.value(id).shape[axis];
-  std::set<std::pair<ValueId, int>> seen;
-  std::vector<std::pair<ValueId, int>> open{{id, axis}};
-  while (!open.empty()) {
-    const auto [value, at] = open.back();
-    open.pop_back();
-    if (value == kNoValue || !seen.insert({value, at}).second) continue;
-    const Shape& shape = graph.value(value).shape;
-    if (at >= 0 && shape[at] != extent) continue;
-    if (graph.value(value).role == Role::kConst) {
-      if (!graph.value(value).derived && IsFloating(graph.value(value).dtype) && (at >= 0 || MayHoldCopies(graph, value, extent))) {
-        copies_.insert(graph.value(value).name);
-      }
-      continue;
-    }
-    const Node* node = emitter.Producer(value);
-    if (node == nullptr) continue;
-    for (size_t i = 0; i < node->inputs.size(); ++i) {
-      const ValueId input = node->inputs[i];
-      const std::optional<int> from = input == kNoValue ? std::nullopt : SourceAxis(graph, *node, i, shape.rank(), at);
-      if (from) open.emplace_back(input, *from);
-    }
-  }
-}
-
 // Compares bitwise. Returns 1 if all positions along the axis are equal, the extent of a sample if all samples are equal, and 0 if they
 // differ or are unknown.
-int64_t BatchObserver::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
+int64_t BatchProver::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
   const Tensor* data = emitter.Constant(emitter.Computed(id));
   if (data == nullptr) return ExpandsAlong(emitter, id, axis) ? 1 : 0;
   if (data->dtype() == DType::kString) return 0;
@@ -240,7 +201,7 @@ int64_t BatchObserver::PeriodAlong(Emitter& emitter, ValueId id, int axis) const
 
 // Returns the differences between consecutive samples of a constant that counts samples along the axis. With two samples any two numbers
 // have a difference, so it must count from 0.
-std::vector<int64_t> BatchObserver::CountedSteps(Emitter& emitter, ValueId id, int axis) const {
+std::vector<int64_t> BatchProver::CountedSteps(Emitter& emitter, ValueId id, int axis) const {
   const Tensor* data = emitter.Constant(emitter.Computed(id));
   if (data == nullptr) return {};
   std::vector<int64_t> steps = StepsAlong(*data, axis, found_.declared);
@@ -253,7 +214,7 @@ std::vector<int64_t> BatchObserver::CountedSteps(Emitter& emitter, ValueId id, i
 
 // The ways in which an operand with a fixed batch size can follow the batch: along an axis whose extent is the batch size, or a multiple of
 // it, and along which samples are equal or are counted.
-std::vector<BatchObserver::Follows> BatchObserver::WaysToFollow(Emitter& emitter, ValueId id, bool may_tile) const {
+std::vector<BatchProver::Follows> BatchProver::WaysToFollow(Emitter& emitter, ValueId id, bool may_tile) const {
   std::vector<Follows> ways;
   const Shape shape = emitter.graph().value(id).shape;
   for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -274,7 +235,7 @@ std::vector<BatchObserver::Follows> BatchObserver::WaysToFollow(Emitter& emitter
 
 // The same for a constant in which samples differ: along one axis or, for a table of pairs of samples, two. A symmetric one is such a table
 // in any case.
-std::vector<BatchObserver::Follows> BatchObserver::TablesOf(Emitter& emitter, ValueId id) const {
+std::vector<BatchProver::Follows> BatchProver::TablesOf(Emitter& emitter, ValueId id) const {
   std::vector<Follows> ways;
   const Tensor* data = emitter.Constant(emitter.Computed(id));
   if (data == nullptr || data->dtype() == DType::kString || data->elements() == 0) return ways;
@@ -296,8 +257,8 @@ std::vector<BatchObserver::Follows> BatchObserver::TablesOf(Emitter& emitter, Va
 }
 
 // The combinations of ways, by operand, for which the node is valid: those that change the fewest operands first.
-std::vector<std::vector<BatchChange>> BatchObserver::Fitting(Emitter& emitter, const Node& node,
-                                                             const std::vector<std::vector<Follows>>& ways) {
+std::vector<std::vector<BatchChange>> BatchProver::Fitting(Emitter& emitter, const Node& node,
+                                                           const std::vector<std::vector<Follows>>& ways) {
   int64_t trials = 1;
   for (const auto& of_operand : ways) trials = std::min(trials * (static_cast<int64_t>(of_operand.size()) + 1), kMaxTrials);
   std::vector<std::vector<BatchChange>> fits;
@@ -323,7 +284,6 @@ std::vector<std::vector<BatchChange>> BatchObserver::Fitting(Emitter& emitter, c
       for (const BatchChange& change : candidate) Apply(emitter, changed, change);
       emitter.CheckTypes(changed);
     } catch (const Error&) {
-      inside_ = false;
       continue;
     }
     fits.push_back(std::move(candidate));
@@ -334,8 +294,8 @@ std::vector<std::vector<BatchChange>> BatchObserver::Fitting(Emitter& emitter, c
 
 // Finds which operands with a fixed batch size must follow the batch so that the node is valid again: the fewest, if there is one way to do
 // so. Constants in which samples differ are changed if nothing else makes the node valid.
-void BatchObserver::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
-                                  std::vector<BatchChange>& changes) {
+void BatchProver::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
+                                std::vector<BatchChange>& changes) {
   std::vector<std::vector<Follows>> ways(node.inputs.size());
   const auto fixed = [&](size_t k) { return node.inputs[k] != kNoValue && emitter.graph().value(node.inputs[k]).shape == was.inputs[k]; };
   const bool may_tile = MayTile(emitter.graph(), node, was);

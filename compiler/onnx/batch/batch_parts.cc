@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "compiler/onnx/batch/batch_axis.h"
+#include "compiler/onnx/batch/batch_prover.h"
 
 namespace gradloom {
 namespace {
@@ -17,14 +17,14 @@ int AxisOf(const Node& node, int rank) {
 }  // namespace
 
 // Returns how many whole batches a batch axis with this extent at the declared batch size consists of; 0: samples are in another order.
-int64_t BatchObserver::WholeBatches(ValueId id, int64_t extent) const {
+int64_t BatchProver::WholeBatches(ValueId id, int64_t extent) const {
   if (extent == found_.declared) return 1;
   const auto merged = outer_.find(id);
   return merged != outer_.end() && merged->second * found_.declared == extent ? merged->second : 0;
 }
 
 // Returns how many whole batches a Concat of whole batches consists of, or a Tile that repeats them; 0 if it is something else.
-int64_t BatchObserver::BatchesJoined(const Graph& graph, const Node& node, const Emitted& was) const {
+int64_t BatchProver::BatchesJoined(const Graph& graph, const Node& node, const Emitted& was) const {
   if (IsOneOf(node, {"Tile"})) {
     const std::vector<int> axes = BatchAxes(graph.value(node.inputs[0]).shape, was.inputs[0]);
     const Shape& from = was.inputs[0];
@@ -43,14 +43,8 @@ int64_t BatchObserver::BatchesJoined(const Graph& graph, const Node& node, const
   return batches;
 }
 
-std::vector<int64_t> BatchObserver::DeclaredParts() const {
-  if (mode_ == Mode::kRecord || inside_ || lost_ || index_ >= found_.reference.size()) return {};
-  const Emitted& was = found_.reference[index_];
-  return was.op == "Split" && was.numbers.size() == 2 ? was.numbers[1] : std::vector<int64_t>();
-}
-
 // Parts of a Split that are whole batches remain whole batches.
-void BatchObserver::ProveParts(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+void BatchProver::ProveParts(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   if (node.inputs.size() != 2) return;
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;
   const std::vector<int> axes = BatchAxes(now, was.inputs[0]);
@@ -67,7 +61,7 @@ void BatchObserver::ProveParts(Emitter& emitter, const Node& node, const Emitted
 
 // A Slice that steps over positions of each sample (two views of each sample that follow each other) takes the same ones at any batch size.
 // Returns whether the node is such a Slice.
-bool BatchObserver::StepsOverSamples(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+bool BatchProver::StepsOverSamples(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;
   const std::vector<int> grown = BatchAxes(now, was.inputs[0]);
   const auto merged = outer_.find(node.inputs[0]);
@@ -95,7 +89,7 @@ bool BatchObserver::StepsOverSamples(Emitter& emitter, const Node& node, const E
 }
 
 // A Slice that takes some of several whole batches takes the same ones. Returns whether the node is such a Slice.
-bool BatchObserver::CutBatches(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+bool BatchProver::CutBatches(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
   const Shape& now = emitter.graph().value(node.inputs[0]).shape;
   const std::vector<int> grown = BatchAxes(now, was.inputs[0]);
   if (grown.size() != 1 || node.inputs.size() < 4 || node.inputs[3] == kNoValue) return false;
