@@ -54,8 +54,7 @@ bool MayHaveFlatRoot(const Graph& graph, const Node& node, Demands& open) {
     open.emplace(node.inputs[first ? 0 : 1], Wanted::kFlatRoot);
     return true;
   }
-  const Op* op = FindOp(node.domain, node.op);
-  if (op == nullptr || !op->has(kView)) return false;
+  if (!KeepsElements(node)) return false;
   open.emplace(node.inputs[0], Wanted::kFlatRoot);
   return true;
 }

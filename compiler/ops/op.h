@@ -73,6 +73,11 @@ struct Op {
 // The row of an operator, or null if there is none. `domain` may also be "ai.onnx", ONNX's long name.
 const Op* FindOp(std::string_view domain, std::string_view name);
 
+// Whether output 0 has the elements of input 0 in the same row-major order (kView).
+bool KeepsElements(const Node& node);
+// The same, or each element may be converted to another type or repeated along an axis (Cast, Expand).
+bool ForwardsElements(const Node& node);
+
 // Every row, family by family.
 std::span<const Op* const> AllOps();
 

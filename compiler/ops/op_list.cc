@@ -77,6 +77,15 @@ const Op* FindOp(std::string_view domain, std::string_view name) {
   return found == TheIndex().by_name.end() ? nullptr : found->second;
 }
 
+bool KeepsElements(const Node& node) {
+  const Op* const op = FindOp(node.domain, node.op);
+  return op != nullptr && op->has(kView);
+}
+
+bool ForwardsElements(const Node& node) {
+  return KeepsElements(node) || (node.domain.empty() && (node.op == "Cast" || node.op == "Expand"));
+}
+
 std::span<const Op* const> AllOps() { return TheIndex().all; }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "compiler/ops/op.h"
 #include "runtime/base/ignored_class.h"
 #include "runtime/base/tensor.h"
 
@@ -80,8 +81,7 @@ class Description {
     while (true) {
       if (std::find(graph_.inputs.begin(), graph_.inputs.end(), id) != graph_.inputs.end()) return id;
       const Node* const node = Producer(id);
-      constexpr std::string_view kKept[] = {"Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"};
-      if (node == nullptr || std::find(std::begin(kKept), std::end(kKept), node->op) == std::end(kKept)) return kNoValue;
+      if (node == nullptr || !(KeepsElements(*node) || node->op == "Cast")) return kNoValue;
       id = node->inputs[0];
     }
   }
@@ -100,7 +100,7 @@ class Description {
       if (node->op == "Transpose") {
         std::vector<int64_t> perm = node->attributes.Ints("perm");
         axis = perm.empty() ? graph_.value(id).shape.rank() - 1 - axis : static_cast<int>(perm[static_cast<size_t>(axis)]);
-      } else if (node->op == "Reshape" || node->op == "Squeeze" || node->op == "Unsqueeze" || node->op == "Flatten") {
+      } else if (KeepsElements(*node) && node->op != "Identity") {
         axis = AxisBefore(graph_.value(id).shape, axis, graph_.value(node->inputs[0]).shape);
       } else if (node->op != "Identity" && node->op != "Cast" && !(logs && node->op == "LogSoftmax")) {
         break;

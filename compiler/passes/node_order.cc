@@ -8,10 +8,7 @@
 
 namespace gradloom {
 
-bool IsView(const Node& node) {
-  const Op* op = FindOp(node.domain, node.op);
-  return op != nullptr && op->has(kView) && !IsInputCopy(node);
-}
+bool IsView(const Node& node) { return KeepsElements(node) && !IsInputCopy(node); }
 
 bool IsCollective(const Node& node) {
   const Op* op = FindOp(node.domain, node.op);

@@ -59,8 +59,7 @@ std::vector<bool> LiveCarriedValues(const Node& node, std::vector<bool> live) {
 void MakeOutputs(Graph& body) {
   std::set<ValueId> made;
   for (const Node& node : body.nodes) {
-    const Op* op = FindOp(node.domain, node.op);
-    if ((op != nullptr && op->has(kView)) || (IsLoop(node) && !node.regions.empty())) continue;
+    if (KeepsElements(node) || (IsLoop(node) && !node.regions.empty())) continue;
     made.insert(node.outputs.begin(), node.outputs.end());
   }
   for (ValueId& id : body.outputs) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "compiler/ops/op.h"
+
 namespace gradloom {
 namespace {
 
@@ -17,11 +19,6 @@ bool IsGenerated(const std::string& name) {
   while (end > 0 && std::isdigit(static_cast<unsigned char>(name[end - 1])) != 0) --end;
   while (end > 0 && name[end - 1] == '_') --end;
   return made.contains(name.substr(0, end));
-}
-
-bool IsMove(const Node& node) {
-  static const std::set<std::string> moves = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"};
-  return node.domain.empty() && moves.contains(node.op);
 }
 
 bool IsRecurrentVector(const Node& node, size_t operand) {
@@ -45,7 +42,7 @@ bool AllUses(const Graph& graph, const Uses& uses, ValueId id, F accepts) {
     if (readers.empty()) return false;
     for (int position : readers) {
       const Node& node = graph.nodes[static_cast<size_t>(position)];
-      if (IsMove(node) && node.inputs[0] == value) {
+      if (ForwardsElements(node) && node.inputs[0] == value) {
         open.push_back(node.outputs[0]);
         continue;
       }

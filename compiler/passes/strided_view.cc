@@ -4,18 +4,11 @@
 #include <string_view>
 
 #include "compiler/graph/constants.h"
+#include "compiler/ops/op.h"
 #include "compiler/passes/slice_part.h"
 
 namespace gradloom {
 namespace {
-
-// Whether the node's result has the elements of input 0 in the same row-major order.
-bool KeepsOrder(const Node& node) {
-  for (std::string_view op : {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}) {
-    if (node.op == op) return true;
-  }
-  return false;
-}
 
 // Adds a run outside of those of an axis.
 void AddOutside(std::vector<StridedRun>& axis, StridedRun run) {
@@ -116,7 +109,7 @@ StridedView Transposed(const StridedView& view, const std::vector<int64_t>& perm
 std::optional<StridedView> OutputView(const Graph& graph, const Node& node, size_t output, const StridedView& input) {
   if (!node.domain.empty()) return std::nullopt;
   const Shape& shape = graph.value(node.outputs[output]).shape;
-  if (KeepsOrder(node)) return Reshaped(input, shape);
+  if (KeepsElements(node)) return Reshaped(input, shape);
   if (node.op == "Transpose") return Transposed(input, PermOf(node, input.axes.size()));
   if (node.op == "Gather") return GatheredView(graph, node, input);
   if (node.op == "Split") {
@@ -131,7 +124,7 @@ std::optional<StridedView> OutputView(const Graph& graph, const Node& node, size
 std::optional<StridedView> InputView(const Graph& graph, const Node& node, size_t input, const StridedView& output) {
   if (!node.domain.empty()) return std::nullopt;
   const Shape& shape = graph.value(node.inputs[input]).shape;
-  if (KeepsOrder(node)) return Reshaped(output, shape);
+  if (KeepsElements(node)) return Reshaped(output, shape);
   if (node.op == "Transpose") {
     const std::vector<int64_t> perm = PermOf(node, output.axes.size());
     std::vector<int64_t> inverse(perm.size());

@@ -14,10 +14,7 @@ constexpr char kData[] = "a mean or standard deviation of the data, before the f
 constexpr char kPixels[] = "a pixel mean that is subtracted from an input";
 constexpr double kMinPixel = 16;  // of 255; in no weight are all elements this large, before or after training
 
-bool IsMove(const Node& node) {
-  static const std::set<std::string> moves = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
-  return moves.contains(node.op);
-}
+bool IsMove(const Node& node) { return ForwardsElements(node) || node.op == "Transpose"; }
 bool IsSum(const Node& node) { return node.op == "Add" || node.op == "Sub"; }
 bool IsProduct(const Node& node) { return node.op == "Mul" || node.op == "Div"; }
 
