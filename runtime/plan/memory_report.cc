@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/checked.h"
+#include "runtime/plan/buffer_lives.h"
 
 namespace gradloom {
 namespace {
@@ -21,11 +22,10 @@ struct Life {
   std::string origin;
 };
 
-// One life for each whole buffer; the uses of its parts count as its own.
-std::vector<Life> LivesOf(const Program& program) {
+// One life for each whole buffer that is used; the uses of its parts count as its own.
+std::vector<Life> TransientLives(const Program& program) {
   std::vector<Life> lives(program.buffers.size());
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    const Instruction& instruction = program.instructions[i];
+  for (const Instruction& instruction : program.instructions) {
     const bool update = WritesState(program, instruction);
     for (const Use& use : instruction.uses) {
       if (use.buffer < 0) continue;
@@ -33,13 +33,14 @@ std::vector<Life> LivesOf(const Program& program) {
       const int buffer = whole < 0 ? use.buffer : whole;
       if (program.buffers[static_cast<size_t>(buffer)].arena != Arena::kTransient) continue;
       Life& life = lives[static_cast<size_t>(buffer)];
-      if (life.buffer < 0) life.buffer = buffer, life.first = static_cast<int>(i);
-      life.last = static_cast<int>(i);
+      life.buffer = buffer;
       if (use.access == Access::kScratch) life.kind = Kind::kScratch;
       if (use.access == Access::kRead && update && life.kind == Kind::kActivation) life.kind = Kind::kGradient;
       if (use.access == Access::kWrite && life.origin.empty()) life.origin = instruction.origin;
     }
   }
+  const std::vector<BufferLife> used = LivesOf(program);
+  for (size_t i = 0; i < lives.size(); ++i) lives[i].first = used[i].first, lives[i].last = used[i].last;
   lives.erase(std::remove_if(lives.begin(), lives.end(), [](const Life& life) { return life.buffer < 0; }), lives.end());
   return lives;
 }
@@ -148,7 +149,7 @@ int FullestOf(const Program& program, const std::vector<Life>& lives) {
 ProgramMemory MemoryOf(const Program& program, size_t largest) {
   ProgramMemory memory;
   memory.transient_bytes = program.transient_bytes;
-  const std::vector<Life> lives = LivesOf(program);
+  const std::vector<Life> lives = TransientLives(program);
   memory.fullest = FullestOf(program, lives);
   if (memory.fullest < 0) return memory;
   std::vector<Range> ranges = LiveAt(program, lives, memory.fullest);

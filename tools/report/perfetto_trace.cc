@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/plan/buffer_lives.h"
 #include "tools/report/chrome_trace.h"
 #include "tools/report/perfetto.pb.h"
 #include "tools/report/schedule.h"

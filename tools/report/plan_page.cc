@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/plan/buffer_lives.h"
 #include "runtime/plan/entry_names.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/text.h"

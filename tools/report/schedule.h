@@ -28,10 +28,4 @@ std::vector<std::pair<int, int>> EventArrows(const Program& program);
 using Communication = std::vector<std::pair<int, int>>;
 std::vector<Communication> MatchCommunication(const Plan& plan, const Entry& entry);
 
-// By buffer: the first and the last instruction that uses it or a part of it; -1 if there is none.
-struct BufferLife {
-  int first = -1, last = -1;
-};
-std::vector<BufferLife> LivesOf(const Program& program);
-
 }  // namespace gradloom
