@@ -264,38 +264,40 @@ ScanForm Importer::FormOfScan(const onnx::NodeProto& proto, const Scope& scope) 
   return form;
 }
 
-void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
+Importer::Scanned Importer::ScannedBy(const onnx::NodeProto& proto, const ScanForm& form, const Scope& scope) {
   const std::string where = WhereOf(proto, scope);
-  const ScanForm form = FormOfScan(proto, scope);
-  const onnx::GraphProto& graph = form.body;
-  LoopParts parts{.graph = graph};
-  for (int i = 0; i < form.carried; ++i) parts.states.push_back(Lookup(proto.input(i), proto, scope));
-  std::vector<Binding> inputs;
-  std::vector<int> axes;
-  Size length;
+  Scanned scanned;
   for (int i = 0; i < form.scanned; ++i) {
     const ValueId id = NeededTensorOf(proto.input(form.carried + i), proto, scope);
-    inputs.push_back({id, nullptr});
     const Shape& shape = emitter().graph().value(id).shape;
     const int64_t wanted = form.in_axis(static_cast<size_t>(i));
     const auto axis = NormalAxis(wanted, shape.rank());
     if (!axis)
       throw Error(ErrorCode::kAttr,
                   "scan_input_axes has axis " + std::to_string(wanted) + ", which is out of range for shape " + shape.ToString(), where);
-    axes.push_back(*axis);
     const Size extent = emitter().extents().ExtentOf(id, *axis);
-    if (i > 0 && !(extent == length)) {
-      throw Error(extent.known() && length.known() ? ErrorCode::kShape : ErrorCode::kUnsupported,
+    if (i > 0 && !(extent == scanned.length)) {
+      throw Error(extent.known() && scanned.length.known() ? ErrorCode::kShape : ErrorCode::kUnsupported,
                   "the scan inputs of Scan must have equal lengths", where);
     }
-    length = extent;
+    scanned.length = extent;
+    scanned.inputs.emplace_back(id, *axis);
   }
+  return scanned;
+}
+
+void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
+  const ScanForm form = FormOfScan(proto, scope);
+  const onnx::GraphProto& graph = form.body;
+  LoopParts parts{.graph = graph};
+  for (int i = 0; i < form.carried; ++i) parts.states.push_back(Lookup(proto.input(i), proto, scope));
+  const Scanned scanned = ScannedBy(proto, form, scope);
   const std::string origin = Origin(proto, scope);
-  parts.trip_count = emitter().extents().ScalarOf(length, origin);
-  if (length.known()) {
-    parts.trips = length.factor;
+  parts.trip_count = emitter().extents().ScalarOf(scanned.length, origin);
+  if (scanned.length.known()) {
+    parts.trips = scanned.length.factor;
   } else {
-    parts.counted = length;
+    parts.counted = scanned.length;
   }
   // Returns the position that iteration `trip` accesses, which counts from the end if `backwards`.
   const auto directed = [&](ValueId trip, bool backwards) {
@@ -306,15 +308,22 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
   };
   parts.enter = [&](Scope& body, ValueId trip, const std::vector<Binding>& states) {
     for (size_t i = 0; i < states.size(); ++i) body.names[graph.input(static_cast<int>(i)).name()] = states[i];
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const ValueId whole = Inner(inputs[i].tensor, scope.depth);
+    for (size_t i = 0; i < scanned.inputs.size(); ++i) {
+      const auto [input, axis] = scanned.inputs[i];
+      const ValueId whole = Inner(input, scope.depth);
       const ValueId place = directed(trip, form.reads_backwards(i));
-      const ValueId row = EmitOp("Gather", {whole, place}, {{"axis", int64_t{axes[i]}}}, origin, "");
+      const ValueId row = EmitOp("Gather", {whole, place}, {{"axis", int64_t{axis}}}, origin, "");
       body.names[graph.input(form.carried + static_cast<int>(i)).name()] = {row, nullptr};
     }
   };
   parts.place = [&](ValueId trip, size_t output) { return directed(trip, form.gathers_backwards(output)); };
   std::vector<Binding> results = RunIterations(proto, parts, origin, scope);
+  MoveScanOutputs(form, WhereOf(proto, scope), origin, results);
+  BindOutputs(proto, results, scope);
+}
+
+// Iterations put their rows along axis 0.
+void Importer::MoveScanOutputs(const ScanForm& form, const std::string& where, const std::string& origin, std::vector<Binding>& results) {
   for (size_t i = 0; i < form.gathered && static_cast<size_t>(form.carried) + i < results.size(); ++i) {
     Binding& rows = results[static_cast<size_t>(form.carried) + i];
     if (rows.tensor == kNoValue || form.out_axis(i) == 0) continue;
@@ -330,7 +339,6 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
     perm.insert(perm.begin() + *axis, 0);
     rows.tensor = EmitOp("Transpose", {rows.tensor}, {{"perm", perm}}, origin, "");
   }
-  BindOutputs(proto, results, scope);
 }
 
 }  // namespace gradloom

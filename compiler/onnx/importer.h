@@ -197,6 +197,14 @@ class Importer {
   bool UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
   void RunScan(const onnx::NodeProto& proto, Scope& scope);
   ScanForm FormOfScan(const onnx::NodeProto& proto, const Scope& scope) const;
+  // The tensors that a Scan reads one slice after the other, each with the axis of the slices, and the number of slices.
+  struct Scanned {
+    std::vector<std::pair<ValueId, int>> inputs;
+    Size length;
+  };
+  Scanned ScannedBy(const onnx::NodeProto& proto, const ScanForm& form, const Scope& scope);
+  // Moves the rows of the scan outputs to the axes that the Scan gives.
+  void MoveScanOutputs(const ScanForm& form, const std::string& where, const std::string& origin, std::vector<Binding>& results);
   std::vector<Binding> RunIterations(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin, const Scope& scope);
   // Whether `trips` iterations of `nodes` nodes may be unrolled.
   bool MayUnroll(int64_t trips, int64_t nodes) const;

@@ -360,8 +360,8 @@ class TrainingRun {
     return most;
   }
 
-  void TrainAll() {
-    const int64_t gpu_bytes = PlannedGpuBytes();
+  // Begins the records of the run, or continues them.
+  void OpenRecords(int64_t gpu_bytes, std::optional<RunRecords>& recorder) {
     RecordOptions records{.every = configuration_.Integer("log.every"),
                           .tensorboard = configuration_.Switch("log.tensorboard"),
                           .hparams = HparamsOf(configuration_, set_up_.options.batch),
@@ -379,12 +379,17 @@ class TrainingRun {
       for (const MetricSpec& spec : set_up_.options.metrics) records.eval_columns.push_back(spec.shown());
     }
     const std::string& kept = checkpoints_->records_state();
-    std::optional<RunRecords> recorder;
     if (resumed_) {
       recorder.emplace(folder_->path(), records, kept.empty() ? RunRecords::kStart : kept, kept.empty() ? -1 : session_->step());
     } else {
       recorder.emplace(folder_->path(), records);
     }
+  }
+
+  void TrainAll() {
+    const int64_t gpu_bytes = PlannedGpuBytes();
+    std::optional<RunRecords> recorder;
+    OpenRecords(gpu_bytes, recorder);
     screen_.emplace(log_, configuration_, set_up_);
     instruments_->Begin(configuration_, *session_, folder_->path(), set_up_.model_path);
     std::vector<TrainerObserver*> listening = instruments_->first();

@@ -88,58 +88,20 @@ void ExtentNode::Flatten() {
 }
 
 // A Reshape keeps the order of elements. So valid elements stay valid if, counting padding, each unknown extent has as many elements before
-// and after it as it had.
+// and after it as it had. Otherwise they are repacked.
 void ExtentNode::ReshapeTo(std::vector<Size> target) {
   const ValueId data = in(0);
-  Size all{1}, rest{1};
-  int64_t bound = 1;
-  for (int i = 0; i < rank(data); ++i) {
-    all = Times(all, ExtentOf(data, i));
-    bound *= shape(data)[i];
-  }
-  const auto open = std::find(target.begin(), target.end(), Size{-1});
-  for (const Size& size : target) {
-    if (!(size == Size{-1})) rest = Times(rest, size);
-  }
-  if (open != target.end()) {
-    const auto quotient = Quotient(all, rest);
-    if (!quotient) {
-      // The extent is a new scalar, which the model takes for equal to another one.
-      if (rest.factor <= 0 || !rest.known())
-        Refuse(0, axes(data).empty() ? 0 : axes(data).begin()->first, "the extent that -1 stands for cannot be computed");
-      *open = NewSize(Op("Div", {ScalarOf(all), Int(rest.factor)}), bound / rest.factor);
-    } else {
-      *open = *quotient;
-    }
-  }
+  CloseTarget(target);
   std::vector<int64_t> bounds;
   for (const Size& size : target) bounds.push_back(Bound(size));
-  // Splits the sizes at unknown extents: each part is the product of an unknown extent and the known ones up to the next.
-  const auto parts = [&](const std::vector<Size>& sizes, const std::vector<int64_t>& most) {
-    std::vector<std::pair<Size, int64_t>> found;  // valid number and bound of an unknown extent times the known ones after it
-    int64_t before = 1;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (!sizes[i].known()) {
-        if (found.empty()) found.push_back({Size{before}, before});
-        found.push_back({sizes[i], most[i]});
-      } else if (found.empty()) {
-        before *= sizes[i].factor;
-      } else {
-        found.back() = {Times(found.back().first, sizes[i]), found.back().second * most[i]};
-      }
-    }
-    return found;
-  };
   std::vector<Size> sizes;
   for (int i = 0; i < rank(data); ++i) sizes.push_back(ExtentOf(data, i));
-  const std::vector<int64_t> dims = shape(data).dims();
-  if (parts(sizes, dims) == parts(target, bounds)) {
+  if (PartsAtUnknown(sizes, shape(data).dims()) == PartsAtUnknown(target, bounds)) {
     node_.op = "Reshape";
     node_.attributes = {};
     node_.attributes.set("allowzero", int64_t{1});
     Same({data, Ints(bounds)});
   } else {
-    // Elements are repacked.
     const auto lengths = [&](const std::vector<Size>& list) {
       std::vector<ValueId> scalars;
       for (const Size& size : list) scalars.push_back(Reshaped(ScalarOf(size), {1}));
@@ -152,6 +114,46 @@ void ExtentNode::ReshapeTo(std::vector<Size> target) {
   Axes after;
   for (size_t i = 0; i < target.size(); ++i) after[static_cast<int>(i)] = target[i];
   SetAxes(0, after);
+}
+
+// Replaces an extent of -1 by the one that it stands for.
+void ExtentNode::CloseTarget(std::vector<Size>& target) {
+  const auto open = std::find(target.begin(), target.end(), Size{-1});
+  if (open == target.end()) return;
+  const ValueId data = in(0);
+  Size all{1}, rest{1};
+  int64_t bound = 1;
+  for (int i = 0; i < rank(data); ++i) {
+    all = Times(all, ExtentOf(data, i));
+    bound *= shape(data)[i];
+  }
+  for (const Size& size : target) {
+    if (!(size == Size{-1})) rest = Times(rest, size);
+  }
+  if (const auto quotient = Quotient(all, rest)) {
+    *open = *quotient;
+    return;
+  }
+  // The extent is a new scalar, which the model takes for equal to another one.
+  if (rest.factor <= 0 || !rest.known())
+    Refuse(0, axes(data).empty() ? 0 : axes(data).begin()->first, "the extent that -1 stands for cannot be computed");
+  *open = NewSize(Op("Div", {ScalarOf(all), Int(rest.factor)}), bound / rest.factor);
+}
+
+std::vector<std::pair<Size, int64_t>> ExtentNode::PartsAtUnknown(const std::vector<Size>& sizes, const std::vector<int64_t>& bounds) const {
+  std::vector<std::pair<Size, int64_t>> found;
+  int64_t before = 1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (!sizes[i].known()) {
+      if (found.empty()) found.push_back({Size{before}, before});
+      found.push_back({sizes[i], bounds[i]});
+    } else if (found.empty()) {
+      before *= sizes[i].factor;
+    } else {
+      found.back() = {Times(found.back().first, sizes[i]), found.back().second * bounds[i]};
+    }
+  }
+  return found;
 }
 
 void ExtentNode::Expand() {

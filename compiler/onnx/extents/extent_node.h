@@ -123,6 +123,10 @@ class ExtentNode {
   void Reshape();
   void Flatten();
   void ReshapeTo(std::vector<Size> target);
+  void CloseTarget(std::vector<Size>& target);
+  // Splits sizes at the unknown ones: the valid number and the bound of each part, which is an unknown size times the known ones up to the
+  // next.
+  std::vector<std::pair<Size, int64_t>> PartsAtUnknown(const std::vector<Size>& sizes, const std::vector<int64_t>& bounds) const;
   void Expand();
   void ConstantOfShape();
   void Range();
