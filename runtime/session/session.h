@@ -74,6 +74,7 @@ class Session {
   void set_accumulated(int64_t batches) { accumulated_ = batches; }
   // The number of batches in an epoch. The last batch of an epoch then ends its update (UpdateRule). 0, as at first: epochs end no update.
   void set_epoch(int64_t batches);
+  int64_t epoch() const { return epoch_; }  // 0 too if the plan's updates do not end with epochs
 
   // The texts of all processes that run this session together, in their order. All must call it.
   std::vector<std::string> AllGather(const std::string& own) const;

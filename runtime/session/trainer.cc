@@ -86,15 +86,21 @@ void CheckTrainerOptions(const TrainerOptions& options, const Schedule& schedule
 }
 
 Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer)
-    : session_(session), train_(train), eval_(eval), options_(std::move(options)), observer_(observer) {
+    : session_(session), train_(train), eval_(eval), options_(std::move(options)), observer_(observer), epoch_before_(session.epoch()) {
   if (train.rows() < 1) throw Error(ErrorCode::kData, "the training data has no rows");
   CheckTrainerOptions(options_, session.plan().schedule);
-  session_.set_epoch(batches_per_epoch());
   if (options_.plateau) plateau_.emplace(*options_.plateau, session.learning_rate());
+  session_.set_epoch(batches_per_epoch());
 }
 
-// No batch may be prepared ahead for a destroyed trainer.
-Trainer::~Trainer() { session_.DropPrefetch(); }
+Trainer::~Trainer() {
+  // No batch may be prepared ahead for a destroyed trainer.
+  session_.DropPrefetch();
+  // Later steps know nothing of these epochs, but the batches since the last update still count towards the next one.
+  const int64_t accumulated = session_.accumulated();
+  session_.set_epoch(epoch_before_);
+  session_.set_accumulated(accumulated);
+}
 
 int64_t Trainer::batches_per_epoch() const { return (train_.rows() + options_.batch - 1) / options_.batch; }
 

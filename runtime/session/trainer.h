@@ -147,7 +147,8 @@ void CheckTrainerOptions(const TrainerOptions& options, const Schedule& schedule
 // over a session that was set to a position continues from there.
 class Trainer {
  public:
-  // All are borrowed. `eval` without rows: nothing is evaluated. Throws Error(kConfig) like CheckTrainerOptions.
+  // All are borrowed. `eval` without rows: nothing is evaluated. The session has the epochs of the training data (Session::set_epoch) as
+  // long as the trainer lives. Throws Error(kConfig) like CheckTrainerOptions.
   Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer);
   ~Trainer();
 
@@ -209,6 +210,7 @@ class Trainer {
   const Dataset& eval_;
   TrainerOptions options_;
   TrainerObserver& observer_;
+  const int64_t epoch_before_;  // the session's, which it has again after this trainer
 
   std::vector<int64_t> order_;  // the order of the rows in the epoch of batches_
   std::unique_ptr<Batches> batches_;

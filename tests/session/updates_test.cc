@@ -8,11 +8,14 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/compile.h"
 #include "compiler/passes/accumulate.h"
+#include "runtime/data/dataset.h"
 #include "runtime/session/session.h"
+#include "runtime/session/trainer.h"
 #include "runtime/session/update_rule.h"
 #include "tests/passes/small_training.h"
 
@@ -205,6 +208,29 @@ TEST(Updates, WithoutEpochs) {
   EXPECT_EQ(session->step(), 1);
   EXPECT_EQ(session->accumulated(), 3);
   EXPECT_EQ(session->Get(kAccumulatedWeightState).as<int64_t>()[0], 10);
+}
+
+// Epochs end updates as long as the trainer lives, and the batches that it has accumulated remain.
+TEST(Updates, OfATrainerEndWithItsEpochs) {
+  std::mt19937 random(3);
+  const Dataset data({{"x", Random(random, Shape{kRows, 4})}, {"y", Classes(random, kRows, 3)}});
+  // Trains three epochs, but stops after this batch.
+  const auto train = [&](Session& session, int64_t last) {
+    session.set_epoch(0);
+    TrainerObserver observer;
+    TrainerOptions options{.epochs = 3, .batch = 4, .stop_requested = [&] { return session.batch() == last; }};
+    Trainer(session, data, Dataset(), std::move(options), observer).Run();
+    EXPECT_EQ(session.batch(), last);
+    EXPECT_EQ(session.epoch(), 0);
+  };
+  const auto whole = SessionFor(1, 4, 4, {}), part = SessionFor(1, 4, 4, {});
+  train(*whole, 7);
+  EXPECT_EQ(whole->step(), 2);
+  for (const Batch& each : EpochIn(4)) whole->Step(Views(each));
+  EXPECT_EQ(whole->step(), 3);
+  EXPECT_EQ(whole->accumulated(), 3);
+  train(*part, 8);
+  EXPECT_EQ(part->accumulated(), 1);
 }
 
 // The position within an update follows from the counters.
