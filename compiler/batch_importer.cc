@@ -7,6 +7,7 @@
 
 #include "compiler/graph/dependencies.h"
 #include "compiler/initial_values.h"
+#include "compiler/passes/add_optimizer.h"
 #include "compiler/passes/fake_quantize.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/stored_vectors.h"
@@ -115,10 +116,10 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
                                         "activations and gradients stay in 16 bits, as in the file (use --loss-scale dynamic for float16)");
     }
   }
-  ReportTrained(made->imported, choice);
-  CheckCopies(made->imported, choice);
   made->context.parameters = choice.parameters;
   made->context.vectors = StoredVectors(*made->imported.graph, choice.parameters);
+  ReportTrained(made->imported, choice, made->context.vectors);
+  CheckCopies(made->imported, choice);
   Graph& graph = *made->imported.graph;
   SetInitial(graph);
   ReadKeptState(graph);
@@ -216,9 +217,15 @@ TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
   return choice;
 }
 
-void BatchImporter::ReportTrained(const ImportedGraph& imported, const TrainableChoice& choice) const {
+void BatchImporter::ReportTrained(const ImportedGraph& imported, const TrainableChoice& choice, const std::set<ValueId>& vectors) const {
   if (!report_.trained.empty() || !report_.frozen.empty()) return;
-  for (const auto& [name, reason] : choice.trained) report_.trained.push_back({name, reason});
+  for (const auto& [name, reason] : choice.trained) {
+    report_.trained.push_back({name, reason});
+    const ValueId id = imported.graph->Find(name);
+    if (id == kNoValue || options_.recipe.UsesFileAlgorithm()) continue;
+    const bool vector = imported.graph->value(id).shape.rank() < 2 || vectors.contains(id);
+    report_.trained.back().rates = RatesOf(options_.recipe.optimizer, name, vector);
+  }
   for (const auto& [name, reason] : choice.frozen) report_.frozen.push_back({name, reason});
   for (const std::string& warning : imported.warnings) report_.warnings.push_back(warning);
   for (const Value& value : imported.graph->values()) {

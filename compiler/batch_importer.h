@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,7 +37,8 @@ class BatchImporter {
   void ReadKeptState(Graph& graph) const;
   void SetInitial(Graph& graph);
   TrainableChoice ChooseTrained(ImportedGraph& imported) const;
-  void ReportTrained(const ImportedGraph& imported, const TrainableChoice& choice) const;
+  // `vectors`: StoredVectors of the trained ones.
+  void ReportTrained(const ImportedGraph& imported, const TrainableChoice& choice, const std::set<ValueId>& vectors) const;
   void CheckCopies(const ImportedGraph& imported, const TrainableChoice& choice) const;
 
   const Model& model_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/onnx/import.h"
+#include "compiler/passes/add_optimizer.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/recipe.h"
 #include "runtime/plan/plan.h"
@@ -38,6 +39,8 @@ struct CompileReport {
   struct Reason {
     std::string name;    // of the initializer
     std::string reason;  // why it is trained, or why not
+    // Of one that the recipe's optimizer updates.
+    std::optional<UpdateRates> rates = {};
   };
   std::vector<Reason> trained;
   std::vector<Reason> frozen;

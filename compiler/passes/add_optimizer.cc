@@ -105,6 +105,14 @@ void CheckGroups(const Graph& graph, const std::vector<ParameterGroup>& groups, 
   }
 }
 
+// An option of the first group that matches the name and states it.
+std::optional<double> InGroups(const OptimizerOptions& options, const std::string& name, std::optional<double> ParameterGroup::*option) {
+  for (const ParameterGroup& group : options.groups) {
+    if (group.*option && MatchesPattern(group.pattern, name)) return group.*option;
+  }
+  return std::nullopt;
+}
+
 class Updates {
  public:
   Updates(GraphBuilder& builder, const OptimizerOptions& options, const std::set<ValueId>& vectors)
@@ -160,7 +168,9 @@ class Updates {
     const ValueType type = graph_.type(parameter);
     b_.set_origin(name);
     Attributes attributes = rule_.attributes;
-    SetGroup(name, type.shape.rank() < 2 || vectors_.contains(parameter), attributes);
+    const UpdateRates rates = RatesOf(options_, name, type.shape.rank() < 2 || vectors_.contains(parameter));
+    if (rates.weight_decay != 0) attributes.set("weight_decay", rates.weight_decay);
+    SetLrScale(rates, attributes);
     const ValueId factor = factor_ == kNoValue ? kNoValue : b_.Cast(factor_, type.dtype);
     std::vector<ValueId> inputs{parameter, gradient, lr_, step_, factor, apply_};
     std::vector<ValueId> replaced{parameter};
@@ -174,7 +184,7 @@ class Updates {
     }
     std::vector<ValueId> next =
         b_.Ops(rule_.op, kGradloomDomain, std::move(inputs), static_cast<int>(replaced.size()), std::move(attributes));
-    if (rule_.op == "LambDirection") next[0] = LambApply(parameter, next[0], name);
+    if (rule_.op == "LambDirection") next[0] = LambApply(parameter, next[0], rates);
     for (size_t i = 0; i < next.size(); ++i) graph_.value(next[i]).next_of = replaced[i];
   }
 
@@ -188,29 +198,14 @@ class Updates {
     return Converted(doubles.view(), type.dtype);
   }
 
-  std::optional<double> InGroups(const std::string& name, std::optional<double> ParameterGroup::*option) const {
-    for (const ParameterGroup& group : options_.groups) {
-      if (group.*option && MatchesPattern(group.pattern, name)) return group.*option;
-    }
-    return std::nullopt;
+  static void SetLrScale(const UpdateRates& rates, Attributes& attributes) {
+    if (rates.lr_scale != 1) attributes.set("lr_scale", rates.lr_scale);
   }
 
-  void SetLrScale(const std::string& name, Attributes& attributes) const {
-    const double scale = InGroups(name, &ParameterGroup::lr_scale).value_or(1);
-    if (scale != 1) attributes.set("lr_scale", scale);
-  }
-
-  void SetGroup(const std::string& name, bool vector, Attributes& attributes) const {
-    double decay = InGroups(name, &ParameterGroup::weight_decay).value_or(options_.weight_decay);
-    if (options_.no_decay_1d && vector) decay = 0;
-    if (decay != 0) attributes.set("weight_decay", decay);
-    SetLrScale(name, attributes);
-  }
-
-  ValueId LambApply(ValueId parameter, ValueId direction, const std::string& name) {
+  ValueId LambApply(ValueId parameter, ValueId direction, const UpdateRates& rates) {
     const auto squares = [&](ValueId x) { return b_.Op("ReduceSumSquare", {x}, {{"keepdims", int64_t{0}}}); };
     Attributes attributes;
-    SetLrScale(name, attributes);
+    SetLrScale(rates, attributes);
     return b_.Own("LambApply", {parameter, direction, lr_, squares(parameter), squares(direction), apply_}, std::move(attributes));
   }
 
@@ -223,6 +218,12 @@ class Updates {
 };
 
 }  // namespace
+
+UpdateRates RatesOf(const OptimizerOptions& options, const std::string& name, bool vector) {
+  const bool decays = !(options.no_decay_1d && vector);
+  return {.lr_scale = InGroups(options, name, &ParameterGroup::lr_scale).value_or(1),
+          .weight_decay = decays ? InGroups(options, name, &ParameterGroup::weight_decay).value_or(options.weight_decay) : 0};
+}
 
 std::vector<std::string> OptimizerTypes() {
   return {"sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "lamb"};

@@ -40,6 +40,15 @@ struct OptimizerOptions {
   double clip_norm = 0;  // bound on the global L2 norm of all gradients; 0: none
 };
 
+// The rates of the update of one parameter.
+struct UpdateRates {
+  double lr_scale = 1;  // factor of the learning rate
+  double weight_decay = 0;
+};
+
+// Those of the parameter `name`. `vector`: whether it has a rank below 2 or is one of StoredVectors.
+UpdateRates RatesOf(const OptimizerOptions& options, const std::string& name, bool vector);
+
 // The names of the types.
 std::vector<std::string> OptimizerTypes();
 

@@ -50,17 +50,34 @@ int StopEarly(const Configuration& configuration, const EntryRequests& requests,
 
 nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
   nlohmann::json json = nlohmann::json::array();
-  for (const auto& [name, reason] : list) json.push_back({{"name", name}, {"reason", reason}});
+  for (const auto& [name, reason, rates] : list) {
+    json.push_back({{"name", name}, {"reason", reason}});
+    if (rates) json.back().update({{"lr_scale", rates->lr_scale}, {"weight_decay", rates->weight_decay}});
+  }
   return json;
+}
+
+// `scales`, `decays`: whether any of the weights has a factor of the learning rate, or decays.
+std::string RatesText(const UpdateRates& rates, bool scales, bool decays) {
+  std::string text;
+  if (scales) text += "   lr x " + Short(rates.lr_scale);
+  if (decays) text += "   decay " + Short(rates.weight_decay);
+  return text;
 }
 
 // Longer lists are shortened to about a screen; --json lists everything.
 constexpr size_t kMaxShown = 100;
 
 void PrintReasons(const char* what, const std::vector<CompileReport::Reason>& list) {
+  const auto any = [&](auto has) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& of) { return of.rates && has(*of.rates); });
+  };
+  const bool scales = any([](const UpdateRates& rates) { return rates.lr_scale != 1; });
+  const bool decays = any([](const UpdateRates& rates) { return rates.weight_decay != 0; });
   for (size_t i = 0; i < std::min(list.size(), kMaxShown); ++i) {
-    const auto& [name, reason] = list[i];
-    std::printf("%-8s %s   (%s)\n", what, Escaped(name).c_str(), reason.c_str());
+    const auto& [name, reason, rates] = list[i];
+    const std::string shown = rates ? RatesText(*rates, scales, decays) : "";
+    std::printf("%-8s %s%s   (%s)\n", what, Escaped(name).c_str(), shown.c_str(), reason.c_str());
   }
   if (list.size() > kMaxShown) std::printf("%-8s and %zu more   (--json lists all)\n", what, list.size() - kMaxShown);
 }
