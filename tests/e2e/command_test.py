@@ -149,7 +149,8 @@ class CommandTest(unittest.TestCase):
                                "--data", "train.csv", "-o", "y.npz", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(done.returncode, 8, done.stderr)
         self.assertEqual(json.loads(done.stdout)["errors"][0]["code"], "E-RESOURCE")
-        for report in (["--report", "json"], ["--report=json"], ["--json"]):
+        sample_files.write("report.toml", '[log]\nreport = "json"\n')
+        for report in (["--report", "json"], ["--report=json"], ["--json"], ["--set", "log.report=json"], ["-c", "report.toml"]):
             refused = self.run_command([*TRAIN, "--name", "main", *report], 4)
             self.assertEqual(json.loads(refused.stdout)["errors"][0]["code"], "E-CONFIG")
         os.mkdir(b"f\xe4")

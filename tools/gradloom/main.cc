@@ -220,8 +220,10 @@ int Run(int argc, char** argv) {
   return ExitCode(ErrorCode::kInternal);
 }
 
+bool errors_as_json = false;
+
 // Reports the errors to the launcher, on stderr, and with --json or --report json as one object on stdout. Returns the exit code.
-int Refuse(const std::vector<Error>& errors, bool json) {
+int Refuse(const std::vector<Error>& errors) {
   std::vector<Error> told;
   for (const Error& error : errors) {
     const std::string explain = "gradloom explain " + std::string(ErrorName(error.code())) + "   says more";
@@ -231,7 +233,7 @@ int Refuse(const std::vector<Error>& errors, bool json) {
       told, [](const Error& error) { return error.Describe(); }, "\n");
   WriteErrorFile(blocks);
   PrintErrors(told);
-  if (json) std::printf("%s\n", ErrorsAsJson(told).c_str());
+  if (errors_as_json) std::printf("%s\n", ErrorsAsJson(told).c_str());
   return ExitCode(errors.front().code());
 }
 
@@ -284,6 +286,8 @@ bool IsVerb(std::string_view word) {
   return std::any_of(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& verb) { return word == verb.name; });
 }
 
+void ReportErrorsAsJson() { errors_as_json = true; }
+
 }  // namespace gradloom
 
 int main(int argc, char** argv) {
@@ -296,13 +300,14 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   const std::vector<std::string> words(argv, argv + argc);
   const bool json = std::find(words.begin(), words.end(), "--json") != words.end() || gradloom::WordOf(words, "--report", "") == "json";
+  if (json) gradloom::ReportErrorsAsJson();
   try {
     return gradloom::Run(argc, argv);
   } catch (const gradloom::UnsupportedModel& error) {
-    return gradloom::Refuse(error.all(), json);
+    return gradloom::Refuse(error.all());
   } catch (const Error& error) {
-    return gradloom::Refuse({error}, json);
+    return gradloom::Refuse({error});
   } catch (const std::exception& error) {
-    return gradloom::Refuse({gradloom::ErrorFrom(error)}, json);
+    return gradloom::Refuse({gradloom::ErrorFrom(error)});
   }
 }

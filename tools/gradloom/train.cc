@@ -115,9 +115,15 @@ std::optional<ResumeOptions> RunToResume(const Configuration& configuration, con
   return job.BroadcastText(RunFolder::IsRun(named->run) ? "resume" : "train") == "train" ? std::nullopt : named;
 }
 
+// Errors from here on are reported as the configuration says, which may not be by a flag.
+void TakeReport(const Configuration& configuration) {
+  if (configuration.Text("log.report") == "json") ReportErrorsAsJson();
+}
+
 // The configuration of a new run; if it trains from a plan, on top of the plan's recipe.
 Configuration ResolveNew(const ConfigurationFlags& flags, std::optional<RecipePlan>& planned) {
   const Configuration configuration = flags.Resolve();
+  TakeReport(configuration);
   const std::string& plan = configuration.Text("model.plan");
   if (plan.empty()) return configuration;
   planned.emplace(plan);
@@ -127,6 +133,7 @@ Configuration ResolveNew(const ConfigurationFlags& flags, std::optional<RecipePl
 // Must come first in a command: determines this process's rank in its job before it waits for others. `shown`: says how lines are written
 // from the first one on.
 std::shared_ptr<TrainingJob> JoinJob(const Configuration& configuration, const Configuration& shown) {
+  TakeReport(shown);
   return TrainingJob::Join(configuration, [&](const JobTopology& topology) {
     const bool leads = topology.rank == 0;
     SetStderrLines(shown.Text("log.format") == "json", leads ? shown.Text("log.file") : "");

@@ -19,6 +19,9 @@ using Action = std::function<int()>;
 std::vector<std::string> VerbNames();
 bool IsVerb(std::string_view word);
 
+// From now on, errors that end the command are also printed as one JSON object on stdout, as with --json. For a configuration that says it.
+void ReportErrorsAsJson();
+
 Action DeclareInit(CLI::App& app);
 Action DeclareTrain(CLI::App& app);
 Action DeclareResume(CLI::App& app);
