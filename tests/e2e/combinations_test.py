@@ -30,7 +30,7 @@ SEED = int(os.environ.get("GRADLOOM_SEED", "1"))
 SECONDS = float(os.environ.get("GRADLOOM_WALK_SECONDS", "15"))
 LEAST_WALKS = 4
 # Flags that `check` and `compile` have as well.
-COMPILED = ("--optimizer", "--weight-decay", "--clip-norm", "--batch", "--micro-batch", "--accumulate", "--precision", "--loss-scale", "--devices",
+COMPILED = ("--optimizer", "--weight-decay", "--clip-norm", "--batch", "--micro-batch", "--accumulate", "--accumulate-by", "--precision", "--loss-scale", "--devices",
             "--place", "--gather-to", "--sync-bn", "--freeze", "--threads")
 # Tolerances for outputs and losses, relative to the largest: the second run sums in another order, or in another type, than the first.
 ROUNDING = {"fp32": 2e-5, "bf16": 5e-2, "fp16": 1e-2}
@@ -75,7 +75,10 @@ class Combination:
                 "--seed": rng.randrange(10**4), "--threads": rng.choice([1, 1, 2]), **maybe(0.2, "--deterministic", True)}
         made |= {"--steps": rng.randint(1, 17)} if rng.random() < 0.3 else {"--epochs": rng.randint(1, 3)}
         divisors = [n for n in (1, 2, 4, 5, 8) if batch % (n * self.devices) == 0]
-        return made | (maybe(0.5, "--accumulate", 2, 3) or (maybe(0.4, "--micro-batch", *divisors) if divisors else {}))
+        accumulated = maybe(0.5, "--accumulate", 2, 3)
+        if accumulated:
+            return made | accumulated | maybe(0.5, "--accumulate-by", "batches", "samples", "samples")
+        return made | (maybe(0.4, "--micro-batch", *divisors) if divisors else {})
 
     def placing(self):
         count, maybe = self.devices, self.maybe
@@ -318,7 +321,7 @@ class Walk:
         if self.drawn.devices > 1 or "--accumulate" not in flags:
             return False
         by_samples = self.run({"--accumulate-by": "samples"})
-        parts = {"--batch": flags["--batch"] * flags["--accumulate"], "--micro-batch": flags["--batch"], "--accumulate": None}
+        parts = {"--batch": flags["--batch"] * flags["--accumulate"], "--micro-batch": flags["--batch"], "--accumulate": None, "--accumulate-by": None}
         self.same(self.run(parts), base=by_samples)
 
     def stops(self):
