@@ -138,12 +138,13 @@ ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data,
   };
 }
 
-std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options) {
-  return EvaluateShared(session, data, options, nullptr);
+std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options,
+                                           const std::function<bool()>& stop) {
+  return EvaluateShared(session, data, options, nullptr, nullptr, stop);
 }
 
 std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,
-                                             Communicator* communicator, ConfusionMatrix* confusion) {
+                                             Communicator* communicator, ConfusionMatrix* confusion, const std::function<bool()>& stop) {
   SharedBatches shared(data.rows(), options.batch, communicator);
   TrainerOptions compared = options;
   if (confusion != nullptr) compared.metrics.push_back(confusion->spec());
@@ -178,12 +179,13 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
     }
     return computed;
   };
-  shared.Run(compute, [&](int64_t, const std::vector<Tensor>& computed) {
+  const auto take = [&](int64_t, const std::vector<Tensor>& computed) {
     const std::span<const double> losses = computed[0].as<double>();
     for (size_t i = 0; i < means.size(); ++i) means[i].Add(losses[2 * i], losses[2 * i + 1]);
     for (size_t m = 0; m < metrics.size(); ++m) metrics[m]->Add(computed[1 + 2 * m].view(), computed[2 + 2 * m].view());
     if (confusion != nullptr) confusion->Add(computed[computed.size() - 2].view(), computed.back().view());
-  });
+  };
+  if (!shared.Run(compute, take, stop)) return {};
   if (communicator != nullptr && communicator->process() != 0) return {};
   std::map<std::string, double> values{{"loss", means[0].value()}};
   for (size_t i = 1; i < means.size(); ++i) values.emplace(session.plan().loss_terms[i - 1], means[i].value());

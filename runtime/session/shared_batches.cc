@@ -61,10 +61,12 @@ SharedBatches::SharedBatches(int64_t rows, int64_t batch, Communicator* communic
 
 int64_t SharedBatches::size(int64_t index) const { return std::min(batch_, rows_ - index * batch_); }
 
-void SharedBatches::Run(const Compute& compute, const Take& take) {
+bool SharedBatches::Run(const Compute& compute, const Take& take, const std::function<bool()>& stop) {
+  GRADLOOM_CHECK(!stop || communicator_ == nullptr);
   char go = 0;
   int64_t own = 0;
   for (int64_t i = 0; i < count_; ++i) {
+    if (i > 0 && stop && stop()) return false;
     const int owner = OwnerOf(i);
     if (owner == process_) {
       std::vector<Tensor> computed = compute(own);
@@ -81,6 +83,7 @@ void SharedBatches::Run(const Compute& compute, const Take& take) {
       if (i + kMaxInFlight * processes_ < count_) communicator_->Send(owner, kTag, &go, sizeof go);
     }
   }
+  return true;
 }
 
 }  // namespace gradloom

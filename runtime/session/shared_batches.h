@@ -37,8 +37,9 @@ class SharedBatches {
   using Take = std::function<void(int64_t index, std::vector<Tensor> computed)>;
 
   // All processes call it together; `take` is called only in process 0, in the order of batches. A process runs ahead of process 0 by a few
-  // batches. Throws what they throw, and Error(kPeer).
-  void Run(const Compute& compute, const Take& take);
+  // batches. `stop`: only without a communicator; called between two batches, true ends it early. Returns whether all batches were
+  // computed. Throws what they throw, and Error(kPeer).
+  bool Run(const Compute& compute, const Take& take, const std::function<bool()>& stop = {});
 
  private:
   int OwnerOf(int64_t index) const { return static_cast<int>(index % processes_); }
@@ -54,8 +55,9 @@ class SharedBatches {
 ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data, const TrainerOptions& options);
 
 // EvaluateOver by all processes of a job, each with its own session: process 0 gets the values, the others an empty map. `confusion`: if
-// not null, process 0 also counts in it, as its specification says.
+// not null, process 0 also counts in it, as its specification says. `stop`: as EvaluateOver's, only without a communicator.
 std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,
-                                             Communicator* communicator, ConfusionMatrix* confusion = nullptr);
+                                             Communicator* communicator, ConfusionMatrix* confusion = nullptr,
+                                             const std::function<bool()>& stop = {});
 
 }  // namespace gradloom

@@ -119,37 +119,55 @@ StopReason Trainer::Run() {
   // The run was stopped for this reason before and has been resumed.
   if (IsStagnant()) return StopReason::kNoImprovement;
   if (options_.shared != nullptr) return RunShared();
+  if (evaluation_due_) {
+    StartClock();
+    if (const std::optional<StopReason> reason = EndStep(/*updated=*/true)) return *reason;
+  }
   while (!Finished()) {
     const StepReport step = Step();
     observer_.OnStep(step);
-    const bool epoch_ended = session_.batch() % batches_per_epoch() == 0;
-    const bool last = Finished();
-    // If the gradients of an update are held in parts by several devices, the state is saved only at an update. An epoch ends with one,
-    // except with plans of earlier releases (UpdateRuleOf). There the parts are joined whether or not the state is saved, so a resumed run
-    // has the same bits as one that was not stopped.
-    if (epoch_ended) session_.JoinParts();
-    const bool whole = !session_.PartsPending();
-    bool better = false;
-    if (eval_.rows() > 0 && (IsDue(options_.evaluate, step) || (last && options_.evaluate.unit != Interval::Unit::kNever))) {
-      better = EvaluateAndCompare(step.epoch);
-    }
-    if (epoch_ended || last) EndEpoch(step.epoch);
-    if (better) AskToSave(SaveReason::kBest);
-    const bool enough = IsStagnant();
-    stop_ |= options_.stop_requested && options_.stop_requested();
-    if (last || enough) {
-      Save(SaveReason::kEnd);
-      return last ? StopReason::kDone : StopReason::kNoImprovement;
-    }
-    if (stop_ && whole) {
+    if (const std::optional<StopReason> reason = EndStep(step.result.updated)) return *reason;
+  }
+  return StopReason::kDone;
+}
+
+std::optional<StopReason> Trainer::EndStep(bool updated) {
+  const int64_t epoch = (session_.batch() - 1) / batches_per_epoch();
+  const bool epoch_ended = session_.batch() % batches_per_epoch() == 0;
+  const bool last = Finished();
+  // If the gradients of an update are held in parts by several devices, the state is saved only at an update. An epoch ends with one,
+  // except with plans of earlier releases (UpdateRuleOf). There the parts are joined whether or not the state is saved, so a resumed run
+  // has the same bits as one that was not stopped.
+  if (epoch_ended) session_.JoinParts();
+  const bool whole = !session_.PartsPending();
+  const bool evaluates = eval_.rows() > 0 && options_.evaluate.unit != Interval::Unit::kNever;
+  evaluation_due_ = evaluates && (evaluation_due_ || last || IsDue(options_.evaluate, updated));
+  bool better = false;
+  if (evaluation_due_) {
+    const std::optional<bool> compared = EvaluateAndCompare(epoch, options_.stops_evaluations && whole);
+    if (!compared) {
       Save(SaveReason::kStopRequested);
       return StopReason::kRequested;
     }
-    const bool agreed = options_.save.unit == Interval::Unit::kSeconds && options_.save_is_due;
-    save_is_due_ |= agreed ? options_.save_is_due() : IsDue(options_.save, step);
-    if (save_is_due_ && whole) Save(SaveReason::kInterval);
+    better = *compared;
+    evaluation_due_ = false;
   }
-  return StopReason::kDone;
+  if (epoch_ended || last) EndEpoch(epoch);
+  if (better) AskToSave(SaveReason::kBest);
+  const bool enough = IsStagnant();
+  stop_ |= options_.stop_requested && options_.stop_requested();
+  if (last || enough) {
+    Save(SaveReason::kEnd);
+    return last ? StopReason::kDone : StopReason::kNoImprovement;
+  }
+  if (stop_ && whole) {
+    Save(SaveReason::kStopRequested);
+    return StopReason::kRequested;
+  }
+  const bool agreed = options_.save.unit == Interval::Unit::kSeconds && options_.save_is_due;
+  save_is_due_ |= agreed ? options_.save_is_due() : IsDue(options_.save, updated);
+  if (save_is_due_ && whole) Save(SaveReason::kInterval);
+  return std::nullopt;
 }
 
 const Feeds& Trainer::FeedsOf(int64_t index) {
@@ -270,23 +288,24 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   ++skipped_;
 }
 
-// Whether the interval ends with this step.
-bool Trainer::IsDue(const Interval& interval, const StepReport& step) const {
+bool Trainer::IsDue(const Interval& interval, bool updated) const {
   switch (interval.unit) {
     case Interval::Unit::kNever: return false;
     case Interval::Unit::kEpochs: return session_.batch() % (interval.count * batches_per_epoch()) == 0;
-    case Interval::Unit::kUpdates: return step.result.updated && step.result.step % interval.count == 0;
+    case Interval::Unit::kUpdates: return updated && session_.step() % interval.count == 0;
     case Interval::Unit::kSeconds: return Now() - saved_at_ >= static_cast<double>(interval.count);
   }
   return false;
 }
 
-std::map<std::string, double> Trainer::Evaluate() { return EvaluateOver(judged(), eval_, options_); }
-
-bool Trainer::EvaluateAndCompare(int64_t epoch) {
+std::optional<bool> Trainer::EvaluateAndCompare(int64_t epoch, bool may_stop) {
   const double start = Now();
   observer_.OnEvaluationStart();
-  EvaluationReport report{.step = judged().step(), .epoch = epoch, .values = Evaluate()};
+  EvaluationReport report{.step = judged().step(),
+                          .epoch = epoch,
+                          .epochs_done = static_cast<double>(judged().batch()) / static_cast<double>(batches_per_epoch()),
+                          .values = EvaluateOver(judged(), eval_, options_, may_stop ? options_.stop_requested : nullptr)};
+  if (report.values.empty()) return std::nullopt;
   report.seconds = Now() - start;
   // Evaluation does not count towards the epoch's time, unless other processes train meanwhile.
   if (options_.shared == nullptr) epoch_started_ += report.seconds;
@@ -384,7 +403,9 @@ std::string Trainer::state() const {
                       {"not_better", stagnant_evaluations_},
                       {"skipped", skipped_},
                       {"in_a_row", skipped_in_a_row_},
-                      {"plateau", plateau_ ? plateau_->state() : ""}};
+                      {"plateau", plateau_ ? plateau_->state() : ""},
+                      {"last_lr", last_lr_},
+                      {"evaluation_due", evaluation_due_}};
   if (own_updates_ >= 0) kept["own_updates"] = own_updates_;
   return kept.dump();
 }
@@ -405,6 +426,9 @@ void Trainer::set_state(const std::string& text) {
     skipped_ = json.at("skipped").get<int64_t>();
     skipped_in_a_row_ = json.at("in_a_row").get<int64_t>();
     if (options_.shared != nullptr) own_updates_ = json.value("own_updates", int64_t{-1});
+    // Missing in checkpoints of older releases, where evaluations were not interrupted.
+    last_lr_ = json.value("last_lr", 0.0);
+    evaluation_due_ = json.value("evaluation_due", false);
     // Missing in checkpoints of older releases, and empty if the run had none.
     const std::string plateau = json.value("plateau", "");
     if (plateau_ && !plateau.empty()) {

@@ -60,6 +60,9 @@ struct TrainerOptions {
   std::function<double(const Feeds&)> loss_weight;
   // Called after each step; true ends the run after a save.
   std::function<bool()> stop_requested;
+  // Whether it is also called between two batches of an evaluation. True then ends the run as if that evaluation had not begun: the trainer
+  // that gets the state (Trainer::set_state) begins with it. Not with `shared`.
+  bool stops_evaluations = false;
   // Called after that if `save` is in seconds, instead of using this process's clock, so that processes that save together agree. Empty:
   // use the clock.
   std::function<bool()> save_is_due;
@@ -105,6 +108,7 @@ struct StepReport {
 
 struct EvaluationReport {
   int64_t step = 0, epoch = 0;
+  double epochs_done = 0;                // with a fraction
   std::map<std::string, double> values;  // "loss", the terms of a loss that has several ("loss/box"), and the metrics
   double seconds = 0;
   bool best = false;  // better than all before
@@ -132,7 +136,7 @@ class TrainerObserver {
  public:
   virtual ~TrainerObserver() = default;
   virtual void OnStep(const StepReport&) {}
-  // An evaluation begins; OnEvaluation reports its result.
+  // An evaluation begins; OnEvaluation reports its result, unless it is interrupted.
   virtual void OnEvaluationStart() {}
   virtual void OnEvaluation(const EvaluationReport&) {}
   virtual void OnEpoch(const EpochReport&) {}
@@ -156,9 +160,6 @@ class Trainer {
   // and the observer throw.
   StopReason Run();
 
-  // Loss and metrics over all of the evaluation data.
-  std::map<std::string, double> Evaluate();
-
   // The state to save, besides the session's state and position, for continuing to the same bits; one line of text.
   std::string state() const;
   // Throws Error(kCheckpoint) for an invalid text.
@@ -168,6 +169,8 @@ class Trainer {
 
   int64_t batches_per_epoch() const;
   int64_t total_batches() const;
+  // Whether a stop has interrupted the evaluation after the last step.
+  bool evaluation_due() const { return evaluation_due_; }
   bool has_best() const { return best_step_ >= 0; }
   double best() const { return best_; }
   int64_t best_step() const { return best_step_; }
@@ -179,6 +182,8 @@ class Trainer {
   bool Finished() const;
   bool IsStagnant() const;  // whether there were too many evaluations without improvement
   StepReport Step();
+  // What follows a step: an evaluation, the end of an epoch, saves. Returns why the run ends; nullopt: it continues.
+  std::optional<StopReason> EndStep(bool updated);
   // The loop of a process that trains shared parameters.
   StopReason RunShared();
   int64_t NextShared();
@@ -201,8 +206,10 @@ class Trainer {
   // The session that is evaluated and saved.
   Session& judged() const { return options_.snapshot != nullptr ? *options_.snapshot : session_; }
   void EndEpoch(int64_t epoch);
-  bool IsDue(const Interval& interval, const StepReport& step) const;
-  bool EvaluateAndCompare(int64_t epoch);
+  // Whether the interval ends with the step that was just made, which may have ended an update.
+  bool IsDue(const Interval& interval, bool updated) const;
+  // Returns whether the model is better than at all evaluations before; nullopt: a stop was requested meanwhile, as `may_stop` permits.
+  std::optional<bool> EvaluateAndCompare(int64_t epoch, bool may_stop);
   void Save(SaveReason reason);
 
   Session& session_;
@@ -236,6 +243,7 @@ class Trainer {
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   // Requests that wait until the state can be saved.
   bool stop_ = false, save_is_due_ = false;
+  bool evaluation_due_ = false;
   std::optional<Plateau> plateau_;
 
   // For shared parameters.
@@ -258,7 +266,9 @@ bool LeavesOutLabels(const Session& session, EntryKind kind, const Feeds& feeds,
 std::vector<WeighedLoss> WeighLosses(double loss, std::span<const double> terms, double weight, bool left_out);
 
 // "loss", its terms if there are several, and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss
-// is the mean over the batches, each weighted by options.loss_weight; a loss that has no label in a batch leaves that batch out.
-std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options);
+// is the mean over the batches, each weighted by options.loss_weight; a loss that has no label in a batch leaves that batch out. `stop`: if
+// given, called between two batches; true ends the evaluation, and the map is empty.
+std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options,
+                                           const std::function<bool()>& stop = {});
 
 }  // namespace gradloom

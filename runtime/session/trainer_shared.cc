@@ -82,7 +82,7 @@ void Trainer::HandleShared(StepReport& step, int64_t seen) {
   const bool evaluates = eval_.rows() > 0 && due(options_.evaluate), saves = due(options_.save);
   const bool epoch_ended = done / per_epoch > seen / per_epoch;
   if (evaluates || saves || epoch_ended) TakeSnapshot();
-  const bool better = evaluates && EvaluateAndCompare((done - 1) / per_epoch);
+  const bool better = evaluates && *EvaluateAndCompare((done - 1) / per_epoch, /*may_stop=*/false);
   if (epoch_ended) EndEpoch(done / per_epoch - 1);
   if (better) observer_.OnSave(SaveReason::kBest);
   if (IsStagnant()) return options_.shared->RequestStop(SharedTraining::kNoImprovement);
@@ -95,7 +95,8 @@ void Trainer::EndShared() {
   const int64_t done = judged().batch(), epoch = (done - 1) / batches_per_epoch();
   if (done < total_batches())
     return Save(options_.shared->stop() == SharedTraining::kNoImprovement ? SaveReason::kEnd : SaveReason::kStopRequested);
-  const bool better = eval_.rows() > 0 && options_.evaluate.unit != Interval::Unit::kNever && EvaluateAndCompare(epoch);
+  const bool better =
+      eval_.rows() > 0 && options_.evaluate.unit != Interval::Unit::kNever && *EvaluateAndCompare(epoch, /*may_stop=*/false);
   EndEpoch(epoch);
   if (better) observer_.OnSave(SaveReason::kBest);
   Save(SaveReason::kEnd);

@@ -148,6 +148,11 @@ void RunCheckpoints::OnStep(const StepReport&) {
   if (writing_ && written_) Finish();
 }
 
+void RunCheckpoints::OnEvaluation(const EvaluationReport&) {
+  // One that a stop has interrupted before, after this step: what it found is not saved yet.
+  if (session_.batch() == saved_batch_) saved_batch_ = -1;
+}
+
 void RunCheckpoints::OnSave(SaveReason reason) {
   const auto start = std::chrono::steady_clock::now();
   const bool saves = Saves(reason);

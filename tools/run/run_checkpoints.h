@@ -54,6 +54,7 @@ class RunCheckpoints : public TrainerObserver {
   // Error(kDiverged) naming a parameter that is not finite, or Error(kResource) if the write failed and checkpoint.on_error is not
   // "continue".
   void OnStep(const StepReport& report) override;
+  void OnEvaluation(const EvaluationReport& evaluation) override;
   void OnSave(SaveReason reason) override;
   // For a run that has failed: waits for the current write and ignores its errors.
   void WaitIgnoringErrors();

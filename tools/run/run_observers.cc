@@ -14,7 +14,10 @@ void Observers::OnStep(const StepReport& report) {
   for (TrainerObserver* observer : list_) observer->OnStep(report);
 }
 
-void Observers::OnEvaluationStart() { job_.set_phase(JobPhase::kEvaluation); }
+void Observers::OnEvaluationStart() {
+  job_.set_phase(JobPhase::kEvaluation);
+  for (TrainerObserver* observer : list_) observer->OnEvaluationStart();
+}
 
 void Observers::OnEvaluation(const EvaluationReport& report) {
   job_.set_phase(JobPhase::kSteps);
@@ -43,7 +46,6 @@ void KernelNotes::OnStep(const StepReport&) {
 }
 
 void ReportLines::OnStep(const StepReport& report) {
-  epochs_done_ = report.epochs_done;
   if (!report.result.updated) return;
   const bool due = PassesMultiple(last_step_, report.result.step, every_);
   last_step_ = report.result.step;
@@ -55,7 +57,7 @@ void ReportLines::OnStep(const StepReport& report) {
 }
 
 void ReportLines::OnEvaluation(const EvaluationReport& report) {
-  std::printf("%s\n", EvaluationLine(report, epochs_done_).dump().c_str());
+  std::printf("%s\n", EvaluationLine(report).dump().c_str());
   std::fflush(stdout);
 }
 

@@ -61,7 +61,6 @@ class ReportLines : public TrainerObserver {
   const std::vector<std::string> terms_;
   const int64_t gpu_bytes_;
   int64_t last_step_ = -1;  // of an update
-  double epochs_done_ = 0;
 };
 
 // Reports the waiting times of a process's peers after each epoch: rank 0 on the screen, the others in a file.

@@ -83,8 +83,8 @@ nlohmann::json TrainLine(const StepReport& step, double loss, const std::map<std
   return line;
 }
 
-nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_done) {
-  nlohmann::json line{{"t", Timestamp()}, {"step", evaluation.step}, {"epoch", epochs_done}, {"split", "eval"}};
+nlohmann::json EvaluationLine(const EvaluationReport& evaluation) {
+  nlohmann::json line{{"t", Timestamp()}, {"step", evaluation.step}, {"epoch", evaluation.epochs_done}, {"split", "eval"}};
   for (const auto& [name, value] : evaluation.values) line[name] = Number(value);
   return line;
 }
@@ -237,11 +237,13 @@ void RunRecords::WriteTrainLine() {
   rows_ = 0;
 }
 
+// If a stop interrupts the evaluation, the run that continues with it knows nothing of the step before.
+void RunRecords::OnEvaluationStart() { WriteTrainLine(); }
+
 void RunRecords::OnEvaluation(const EvaluationReport& evaluation) {
-  WriteTrainLine();
   std::map<std::string, double> scalars;
   for (const auto& [name, value] : evaluation.values) scalars["eval/" + name] = value;
-  WriteJsonLine(EvaluationLine(evaluation, last_.epochs_done));
+  WriteJsonLine(EvaluationLine(evaluation));
   AddEvent(evaluation.step, scalars);
 }
 

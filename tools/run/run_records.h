@@ -48,7 +48,7 @@ class LineFile {
 // The objects of metrics.jsonl's lines. `loss`: mean over the batches that a line covers; `terms`: the same of its terms, by name.
 // `gpu_bytes`: the memory that the run's plan takes on the GPU that holds most of it; 0 if it runs on the CPU.
 nlohmann::json TrainLine(const StepReport& step, double loss, const std::map<std::string, double>& terms, int64_t gpu_bytes);
-nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_done);
+nlohmann::json EvaluationLine(const EvaluationReport& evaluation);
 
 // metrics.jsonl has a line {"t","step","epoch","split":"train","loss","lr","mem_mb","gpu_mem_mb","samples_per_s"} for every `every` updates
 // and at the end of each epoch, where loss is the mean since the previous line, and a line with "split":"eval" and the metrics for each
@@ -74,6 +74,7 @@ class RunRecords : public TrainerObserver {
   int64_t lost() const { return lost_; }
 
   void OnStep(const StepReport& step) override;
+  void OnEvaluationStart() override;
   void OnEvaluation(const EvaluationReport& evaluation) override;
   void OnEpoch(const EpochReport& epoch) override;
 

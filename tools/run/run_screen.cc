@@ -115,7 +115,6 @@ RunScreen::RunScreen(Log& log, const Configuration& configuration, const Trainin
 
 void RunScreen::OnStep(const StepReport& step) {
   const StepResult& result = step.result;
-  epochs_done_ = step.epochs_done;
   if (step.skipped && ++skipped_ <= kSkippedLines) {
     progress_.Clear();
     log_.Line("warning batch " + std::to_string(result.batch) + " is skipped: its loss is " + Short(result.loss) +
@@ -151,7 +150,7 @@ void RunScreen::OnEvaluation(const EvaluationReport& evaluation) {
   }
   std::string values;
   for (const auto& [name, value] : evaluation.values) values += (values.empty() ? "eval_" : " eval_") + name + "=" + Short(value);
-  progress_.Evaluated(evaluation.step, epochs_done_, values + (evaluation.best ? " best" : ""));
+  progress_.Evaluated(evaluation.step, evaluation.epochs_done, values + (evaluation.best ? " best" : ""));
   metrics_.clear();
   for (const std::string& name : columns_) {
     if (name != "loss" && !name.starts_with("loss/"))

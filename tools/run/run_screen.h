@@ -45,7 +45,6 @@ class RunScreen : public TrainerObserver {
   Progress progress_;
   const int64_t total_epochs_;
   const UpdateRule rule_;
-  double epochs_done_ = 0;
   std::string metrics_;
   const std::vector<std::string> terms_;  // the plan's loss_terms
   std::vector<std::string> columns_;      // of the evaluations, in the order of the table

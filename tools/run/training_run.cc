@@ -337,6 +337,7 @@ class TrainingRun {
     TrainerOptions options = set_up_.options;
     options.shared = shared_.get();
     if (snapshot_) options.snapshot = &*snapshot_;
+    options.stops_evaluations = shared_ == nullptr;
     options.stop_requested = [this] {
       if (shared_ != nullptr) {
         if (StopSignals::received() != 0) shared_->RequestStop(StopSignals::received());
@@ -412,7 +413,7 @@ class TrainingRun {
       log_.Line("best    begins anew: the run compared " + Escaped(formerly) + ", now it compares " +
                 Escaped(set_up_.options.watch.ToString()));
     checkpoints_->Keep(trainer, *recorder, *screen_);
-    if (session_->batch() >= trainer.total_batches())
+    if (session_->batch() >= trainer.total_batches() && !trainer.evaluation_due())
       log_.Line(std::string("the run is complete; to continue it, set more ") + (set_up_.options.updates > 0 ? "--steps" : "--epochs") +
                 " than before");
     parts_->StartClock();
