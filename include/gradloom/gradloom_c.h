@@ -422,8 +422,8 @@ typedef struct GradloomApi {
 
   /* ---- Checkpoints, properties, export ---------------------------------------------------------------------------------------------- */
   /* Loads a file that SaveCheckpoint wrote, a safetensors file of weights, the index of several (model.safetensors.index.json; they must
-   * stay unchanged), the folder of a checkpoint, or the folder of a run's checkpoints (the newest that
-   * can be loaded). */
+   * stay unchanged), the folder of a checkpoint, or the folder of a run's checkpoints (the newest that can be loaded;
+   * GetSkippedCheckpoints tells of the others). */
   GradloomStatus* (*LoadCheckpoint)(const char* path, GradloomCheckpoint** out);
   /* Copies the bytes of such a file. */
   GradloomStatus* (*LoadCheckpointFromBuffer)(const void* bytes, size_t num_bytes, GradloomCheckpoint** out);
@@ -506,6 +506,9 @@ typedef struct GradloomApi {
    * inputs, 'x' is from 0 to 1". "" if all are finite, or if it was made when nobody looked. E-CONFIG for a session without check_numerics.
    */
   GradloomStatus* (*GetNonFiniteOrigin)(GradloomSession* session, GradloomText** out);
+  /* What LoadCheckpoint of a folder of checkpoints skipped because it could not be loaded, newer than the checkpoint or of unknown age: a
+   * line for each, "FOLDER: reason". "" if there was nothing to skip. */
+  GradloomStatus* (*GetSkippedCheckpoints)(const GradloomCheckpoint* checkpoint, GradloomText** out);
 } GradloomApi;
 
 #if defined(_WIN32) || !defined(__GNUC__)

@@ -68,6 +68,12 @@ class Checkpoint {
     internal::Check(internal::Api().GetCheckpointProperty(c(), name.c_str(), &value));
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   }
+  // What Load of a run's folder skipped because it could not be loaded: a line for each, "FOLDER: reason".
+  std::string Skipped() const {
+    GradloomText* text = nullptr;
+    internal::Check(internal::Api().GetSkippedCheckpoints(c(), &text));
+    return internal::Take(text);
+  }
   GradloomCheckpoint* c() const { return handle_.get(); }
 
  private:

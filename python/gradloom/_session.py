@@ -73,6 +73,13 @@ class Checkpoint(Owner):
         library().GetCheckpointProperty(self._handle, name.encode(), ctypes.byref(value))
         return None if value.value is None else string(value.value)
 
+    @property
+    def skipped(self) -> list[str]:
+        """What the folder of a run has that could not be loaded, newer than this checkpoint or of unknown age: "FOLDER: reason" for each."""
+        text = ctypes.c_void_p()
+        library().GetSkippedCheckpoints(self._handle, ctypes.byref(text))
+        return taken(text.value).decode("utf-8", "replace").splitlines()
+
 
 class Session(Owner):
     """A plan with its state, on its devices. Calls on one session run one after the other, from any threads.

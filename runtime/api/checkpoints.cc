@@ -15,12 +15,14 @@ constexpr std::string_view kProperty = "property/";
 const std::string kAccumulated = "accumulated";
 
 // `path` is the folder of a checkpoint, a folder of checkpoints, or the folder of a run.
-Checkpoint FromFolder(const std::string& path) {
+GradloomCheckpoint FromFolder(const std::string& path) {
   namespace fs = std::filesystem;
-  if (fs::exists(path + "/MANIFEST")) return Checkpoint::Load(path);
+  if (fs::exists(path + "/MANIFEST")) return {Checkpoint::Load(path), ""};
   const std::string folder = fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path;
   FoundCheckpoint found = FindNewestCheckpoint(folder);
-  if (found.checkpoint) return std::move(*found.checkpoint);
+  std::string skipped;
+  for (const SkippedCheckpoint& each : found.skipped) skipped += Escaped(each.path, 4096) + ": " + each.why + "\n";
+  if (found.checkpoint) return {std::move(*found.checkpoint), std::move(skipped)};
   const std::string why = found.skipped.empty() ? "the folder contains no checkpoint"
                                                 : "no checkpoint in the folder can be loaded: " + found.skipped.front().why;
   throw Error(ErrorCode::kCheckpoint, why, Escaped(folder, 4096));
@@ -30,7 +32,8 @@ GradloomStatus* LoadCheckpoint(const char* path, GradloomCheckpoint** out) {
   return Guarded([&] {
     GradloomCheckpoint*& handle = Out(out);
     const std::string name = TextOf(path, "the path");
-    handle = new GradloomCheckpoint{std::filesystem::is_directory(name) ? FromFolder(name) : Checkpoint::FromFile(name)};
+    handle =
+        new GradloomCheckpoint(std::filesystem::is_directory(name) ? FromFolder(name) : GradloomCheckpoint{Checkpoint::FromFile(name), ""});
   });
 }
 
@@ -38,7 +41,14 @@ GradloomStatus* LoadCheckpointFromBuffer(const void* bytes, size_t num_bytes, Gr
   return Guarded([&] {
     GradloomCheckpoint*& handle = Out(out);
     const char* const data = &NotNull(static_cast<const char*>(bytes), "the buffer");
-    handle = new GradloomCheckpoint{Checkpoint::FromBytes(std::string(data, num_bytes), "checkpoint in memory")};
+    handle = new GradloomCheckpoint{Checkpoint::FromBytes(std::string(data, num_bytes), "checkpoint in memory"), ""};
+  });
+}
+
+GradloomStatus* GetSkippedCheckpoints(const GradloomCheckpoint* checkpoint, GradloomText** out) {
+  return Guarded([&] {
+    GradloomText*& text = Out(out);
+    text = new GradloomText{NotNull(checkpoint, "the checkpoint").skipped};
   });
 }
 
@@ -127,6 +137,7 @@ void AddCheckpoints(GradloomApi& api) {
   api.AddProperty = AddProperty;
   api.GetProperty = GetProperty;
   api.GetCheckpointProperty = GetCheckpointProperty;
+  api.GetSkippedCheckpoints = GetSkippedCheckpoints;
 }
 
 }  // namespace gradloom::api

@@ -58,6 +58,7 @@ struct GradloomPlan {
 
 struct GradloomCheckpoint {
   gradloom::Checkpoint checkpoint;
+  std::string skipped;  // for GetSkippedCheckpoints
 };
 
 struct GradloomDataset {

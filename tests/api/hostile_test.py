@@ -22,7 +22,7 @@ BATCH = 12
 OPTIONAL = {"options", "checkpoint", "result", "eval", "callbacks", "step", "batch"}
 OPTIONAL_OF = {("Step", "names"), ("StepAsync", "names"), ("TrainStep", "names"), ("EvalStep", "names"), ("Predict", "names"),
                ("ExportModelForInferencing", "outputs"), ("ShareParameters", "name")}
-NEEDED = {("CreateBatches", "options"), ("GetCheckpointProperty", "checkpoint")}
+NEEDED = {("CreateBatches", "options"), ("GetCheckpointProperty", "checkpoint"), ("GetSkippedCheckpoints", "checkpoint")}
 # Lengths of arrays, which the library cannot check.
 COUNTS = ("num_bytes", "num_inputs", "num_columns", "num_outputs", "num_elements")
 NUMBERS = (-(2**63), -(2**31), -1, 7, 2**31 - 1, 2**63 - 1)
@@ -113,7 +113,7 @@ class HostileTest(unittest.TestCase):
             given.update(name=ctypes.byref(text) if name == "GetAttached" else shared, attached=attached, index=index)
             if name == "GetAttached":
                 given["out"] = ctypes.byref(g.struct("GradloomTensor"))
-        if name == "GetCheckpointProperty":
+        if name in ("GetCheckpointProperty", "GetSkippedCheckpoints"):
             checkpoint = ctypes.c_void_p()
             g.SaveCheckpoint(session, self.path("checkpoint"), 1)
             g.LoadCheckpoint(self.path("checkpoint"), ctypes.byref(checkpoint))

@@ -133,6 +133,31 @@ class PythonTest(unittest.TestCase):
                 self.g.ReleaseTrainingSession(session)
                 self.g.ReleasePlan(plan)
 
+    def test_checkpoints_that_were_skipped(self):
+        checkpoint, text = ctypes.c_void_p(), ctypes.c_void_p()
+
+        def skipped(path):
+            self.g.LoadCheckpoint(path.encode(), ctypes.byref(checkpoint))
+            self.g.GetSkippedCheckpoints(checkpoint, ctypes.byref(text))
+            lines = self.g.GetTextData(text).decode().splitlines()
+            self.g.ReleaseText(text)
+            self.g.ReleaseCheckpoint(checkpoint)
+            return lines
+
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([ARGUMENTS[3], "train", ARGUMENTS[2], "--data", "random:40", "--loss", "cross_entropy(logits, label)", "--batch", "10",
+                            "--epochs", "1", "--save-every", "1", "--out", folder, "--name", "run", "--progress", "none"], check=True, capture_output=True)
+            run, kept = os.path.join(folder, "run"), os.path.join(folder, "run", "checkpoints")
+            self.assertEqual(skipped(run), [])
+            names = sorted(name for name in os.listdir(kept) if name.startswith("step-"))
+            with open(os.path.join(kept, names[-1], "rank-0.safetensors"), "r+b") as file:
+                file.truncate(1000)
+            for path in (run, kept):
+                lines = skipped(path)
+                self.assertEqual(len(lines), 1, lines)
+                self.assertRegex(lines[0], f"/{names[-1]}: the file has 1000 bytes")
+            self.assertEqual(skipped(os.path.join(kept, names[-2])), [])
+
     def test_exchanges_tensors_by_dlpack(self):
         for array in (self.images, self.labels, np.float32(3).reshape(()), np.zeros((0, 3), np.float32)):
             managed = ctypes.c_void_p()
