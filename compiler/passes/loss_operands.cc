@@ -90,8 +90,11 @@ ValueId LossOperands::Output(const std::string& name, const std::string& where) 
 ValueId LossOperands::Target(const std::string& name, const ValueType& type, const std::string& where, const std::string& wanted_by) {
   Graph& graph = b_.graph();
   if (FindOutput(name) != kNoValue) {
-    throw Error(ErrorCode::kConfig, "the target '" + Escaped(name) + "' is an output of the model", where,
-                "a loss takes an output first and a target second; targets are data with their own names: --map NAME=COLUMNS");
+    throw Error(
+        ErrorCode::kConfig, "the target '" + Escaped(name) + "' is an output of the model", where,
+        "a loss compares an output with data, --map NAME=COLUMNS; for two outputs, such as a student's and a teacher's, write it as an "
+        "ONNX file with an input for each: --loss 'FILE.onnx(a=OUTPUT, b=" +
+            Escaped(name) + ")', and --freeze the weights that no gradient shall reach");
   }
   if (name.starts_with("step_params/")) {
     throw Error(ErrorCode::kConfig, "the target name '" + Escaped(name) + "' is reserved for values that are set before each step", where,

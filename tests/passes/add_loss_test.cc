@@ -102,6 +102,7 @@ TEST(AddLoss, RejectsAnOutputAsTarget) {
   const Error error = Refused(kInner, {{.type = "mse", .output = "z", .target = "z"}});
   EXPECT_EQ(error.code(), ErrorCode::kConfig);
   ExpectHas(error.message(), "the target 'z' is an output of the model");
+  ExpectHas(error.help(), "'FILE.onnx(a=OUTPUT, b=z)'");
 }
 
 // An input can be its own target, as in an autoencoder, if the shapes are equal.
