@@ -259,14 +259,16 @@ MetricSpec MetricSpec::Parse(const std::string& text) {
 }
 
 bool TargetHasProbabilities(const LossInfo& loss) {
-  return !loss.classes && (loss.type == "cross_entropy" || loss.type == "cross_entropy_of_probabilities");
+  return !loss.classes && (loss.type == "cross_entropy" || loss.type == "cross_entropy_of_probabilities" || loss.type == "kl_div");
 }
 
 void MetricSpec::ReadLikeLoss(std::span<const LossInfo> losses) {
   const LossInfo* about = nullptr;
+  // A distance of numbers, which a second loss may be, does not say how to decide.
+  const auto decides = [](const LossInfo& loss) { return loss.classes || TargetHasProbabilities(loss) || loss.type.starts_with("bce"); };
+  const auto rank = [&](const LossInfo& loss) { return (loss.output == output ? 2 : 0) + (decides(loss) ? 1 : 0); };
   for (const LossInfo& loss : losses) {
-    if (loss.target != target) continue;
-    if (about == nullptr || (about->output != output && loss.output == output)) about = &loss;
+    if (loss.target == target && (about == nullptr || rank(loss) > rank(*about))) about = &loss;
   }
   if (about == nullptr) return;
   const bool same_output = about->output == output;

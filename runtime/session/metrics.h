@@ -15,7 +15,8 @@
 
 namespace gradloom {
 
-// Whether the loss's target has a probability for each class along its class axis, as one-hot labels do, in the output's shape.
+// Whether the loss's target has a probability for each class along its class axis, as one-hot labels do, in the output's shape. That of
+// kl_div does.
 bool TargetHasProbabilities(const LossInfo& loss);
 
 // A metric of an output and a target.
@@ -35,8 +36,9 @@ struct MetricSpec {
   // Whether the target says which class is right, instead of yes or no, or a number, for each element.
   bool ComparesClasses(const TensorView& target) const { return target_probabilities || !IsFloating(target.dtype); }
 
-  // Sets what is not set yet, and what has probabilities, as the loss of the same output and target has it. Without such a loss, the first
-  // one of the same target says only what the target has. A threshold that is already set means yes or no for each element.
+  // Sets what is not set yet, and what has probabilities, as the loss of the same output and target has it; of several, the first that
+  // compares classes, probabilities or yes and no. Without such a loss, one of the same target, chosen likewise, says only what the target
+  // has. A threshold that is already set means yes or no for each element.
   void ReadLikeLoss(std::span<const LossInfo> losses);
 
   // Throws Error(kConfig) if a metric of such an output and target could not be computed. The elements are not read.

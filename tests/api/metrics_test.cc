@@ -39,6 +39,8 @@ TEST(Trainer, ReadsProbabilitiesLikeTheLoss) {
   };
   EXPECT_EQ(AccuracyOf(compile(gradloom::Loss::Bce("p", "y")), data, "accuracy(p, y)"), 1);
   EXPECT_EQ(AccuracyOf(compile(gradloom::Loss::Bce("p", "y") * 0.5), data, "accuracy(p, y)"), 1);
+  // Whatever the order of several losses, one of numbers does not decide.
+  EXPECT_EQ(AccuracyOf(compile(gradloom::Loss::Mse("p", "y") + gradloom::Loss::Bce("p", "y")), data, "accuracy(p, y)"), 1);
   // Of a number, above 0 means yes.
   EXPECT_EQ(AccuracyOf(compile(gradloom::Loss::Mse("p", "y")), data, "accuracy(p, y)"), 0.5);
 }
@@ -75,12 +77,13 @@ TEST(Trainer, MetricsReadAnotherOutputByItself) {
 
 // The class of one-hot and soft labels is the one with the largest probability.
 TEST(Trainer, MetricsOfProbabilitiesPerClass) {
-  const auto model = ModelOfText("soft", R"(g (float[N, 3] x) => (float[N, 3] p, float[N, 3] s)
-<float[3, 3] w = {1, 0, 0, 0, 1, 0, 0, 0, 1}> { s = MatMul (x, w)  p = Softmax (s) })");
+  const auto model = ModelOfText("soft", R"(g (float[N, 3] x) => (float[N, 3] p, float[N, 3] s, float[N, 3] l)
+<float[3, 3] w = {1, 0, 0, 0, 1, 0, 0, 0, 1}> { s = MatMul (x, w)  p = Softmax (s)  l = LogSoftmax (s) })");
   const std::vector<float> x = {3, 2, 1, -2, -1, -3, 1, 2, 3, 1, 2, 3};
   const std::vector<float> y = {0.4F, 0.3F, 0.3F, 0, 1, 0, 0, 0, 1, 1, 0, 0};
   const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {4, 3})}, {"y", TensorView(y.data(), {4, 3})}});
-  for (const std::string loss : {"cross_entropy(s, y, probabilities=true)", "cross_entropy_of_probabilities(p, y, probabilities=true)"}) {
+  for (const std::string loss :
+       {"cross_entropy(s, y, probabilities=true)", "cross_entropy_of_probabilities(p, y, probabilities=true)", "kl_div(l, y)"}) {
     const gradloom::Plan plan = CompiledWith(model, loss);
     for (const std::string output : {"s", "p"}) {
       EXPECT_EQ(AccuracyOf(plan, data, "accuracy(" + output + ", y)"), 0.75) << loss << " " << output;
