@@ -1,6 +1,6 @@
 """Models of sequences. Those whose inputs and outputs have the samples along their second axis, as PyTorch's recurrent layers do, are trained,
 evaluated and used with the same rows as the same model with the samples first, with the same results, whether or not a batch has as many samples
-as steps. The labels tell the axis of the classes if the loss was given another one."""
+as steps. The data tells the length of sequences, and the axis of the classes if the loss was given another one."""
 import csv
 import json
 import os
@@ -43,7 +43,7 @@ class SequencesTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = sample_files.in_folder_of(cls)
         print("seed", SEED)
-        for path, samples_first, steps in (("first.onnx", True, STEPS), ("second.onnx", False, STEPS)):
+        for path, samples_first, steps in (("first.onnx", True, STEPS), ("second.onnx", False, STEPS), ("open.onnx", True, "T"), ("open2.onnx", False, "T")):
             save(path, np.random.default_rng(SEED), samples_first, steps)
         rng = np.random.default_rng(SEED + 1)
         x = rng.standard_normal((ROWS, STEPS, WIDTH)).astype("float32")
@@ -96,6 +96,40 @@ class SequencesTest(unittest.TestCase):
         said = self.run_command("train", "second.onnx", "--loss", "cross_entropy(scores, label, class_axis=2)", "--data", "wrong.npz", "--batch", "4",
                                 code=2).stderr
         self.assertIn("rows of shape [3,3], but the model expects [4,3]", said)
+
+    def test_data_tells_the_length(self):
+        loss = ["--loss", "cross_entropy(scores, label, class_axis=2)", "--epochs", "1", "--progress", "none", "--batch", "5"]
+        with np.load("rows.npz") as rows:
+            np.savez_compressed("short.npz", x=rows["x"][:7, :3], label=rows["label"][:7, :3])
+        for model in ("open", "open2"):
+            with self.subTest(model=model):
+                said = self.run_command("train", model + ".onnx", *loss, "--data", "rows.npz", "--name", model).stderr
+                self.assertIn("shape   T=4   [of the data", said)
+                self.run_command("train", model + ".onnx", *loss, "--data", "short.npz", "--name", model + "-short")
+                for data, steps in (("rows.npz", 4), ("short.npz", 3)):
+                    self.run_command("eval", "runs/" + model, "--data", data)
+                    self.run_command("predict", "runs/" + model, "--data", data, "-o", "p.npz")
+                    with np.load("p.npz") as made, np.load(data) as given:
+                        self.assertEqual(made["scores"].shape, (len(given["x"]), steps, CLASSES))
+                # The run knows the extent.
+                self.run_command("resume", "runs/" + model, "--epochs", "2")
+                self.assertIn("shape   T=4", self.run_command("check", model + ".onnx", *loss[:2], "--data", "rows.npz").stdout)
+                self.run_command("init", "--model", model + ".onnx", *loss[:2], "--data", "rows.npz", "-o", model + ".toml")
+                with open(model + ".toml") as file:
+                    self.assertRegex(file.read(), r"\nshape = \{ ?T = 4 ?\}")
+        said = self.run_command("predict", "runs/open", "--data", "short.npz", "--shape", "T=4", "-o", "p.npz", code=2).stderr
+        self.assertIn("rows of shape [3,3], but the model expects [4,3]", said)
+        # If the batch is a number in the file, nothing says along which axis the samples are.
+        save("ambiguous.onnx", np.random.default_rng(SEED), False, 1)
+        model = onnx.load("ambiguous.onnx")
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.shape.dim[1].dim_param = "T"
+        onnx.save(model, "ambiguous.onnx")
+        with np.load("rows.npz") as rows:
+            np.savez("single.npz", x=rows["x"][:, :1], label=rows["label"][:, :1])
+        for data in ("rows.npz", "single.npz"):
+            said = self.run_command("train", "ambiguous.onnx", *loss, "--data", data, "--name", "none", code=4).stderr
+            self.assertIn("--shape T=", said)
 
     def test_labels_name_the_class_axis(self):
         train = ["train", "first.onnx", "--data", "rows.npz", "--epochs", "1", "--progress", "none", "--batch", "8", "--name", "axis"]

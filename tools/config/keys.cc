@@ -21,7 +21,7 @@ constexpr Key kKeys[] = {
      kNamedCounts,
      kEverywhere,
      "",
-     "NAME=N: extent of a symbolic dimension; INPUT[AXIS]=N: this extent in the file is not a batch",
+     "NAME=N: extent of a symbolic dimension, if not that of the data; INPUT[AXIS]=N: this extent in the file is not a batch",
      "",
      {},
      "shapes dims"},

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "compiler/compile.h"
 #include "runtime/base/error.h"
@@ -36,6 +38,11 @@ std::string Complete(Configuration& configuration) {
   if (!configuration.is_set("data.eval") && !configuration.is_set("data.eval_split")) SetText(configuration, "data.eval_split", "20%");
   Configuration used = configuration;
   const TrainingSetUp set_up = SetUpTraining(used);
+  if (!configuration.is_set("model.shape") && used.is_set("model.shape")) {
+    std::vector<std::string> words;
+    for (const auto& [name, values] : used.Named("model.shape")) words.push_back(name + "=" + values[0]);
+    configuration.SetFlag(*FindKey("model.shape"), words);
+  }
   if (configuration.Integer("data.micro_batch") == 0) SetText(configuration, "data.batch", std::to_string(set_up.options.batch));
   if (!configuration.is_set("loss.name") && !configuration.is_set("loss.onnx")) SetText(configuration, "loss.name", set_up.loss);
   if (!configuration.is_set("data.map")) {

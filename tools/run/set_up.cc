@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/session/update_rule.h"
 #include "tools/run/class_weights.h"
+#include "tools/run/data_extents.h"
 #include "tools/run/data_options.h"
 #include "tools/run/device_forecast.h"
 #include "tools/run/job.h"
@@ -93,7 +97,7 @@ void CheckNothingIsMeasured(const Configuration& configuration, bool data, std::
 class SetUpWork {
  public:
   // All are borrowed; `planned`: the plan that model.plan names, or null; `frozen`: null if the model has its own.
-  SetUpWork(const Configuration& configuration, const RecipePlan* planned, const FrozenSource* frozen)
+  SetUpWork(Configuration& configuration, const RecipePlan* planned, const FrozenSource* frozen)
       : configuration_(configuration),
         planned_(planned),
         frozen_(frozen),
@@ -114,8 +118,27 @@ class SetUpWork {
  private:
   const Graph& graph() const { return *probe_.graph; }
 
+  // Symbolic extents without a number are those of the arrays, so that the run knows them, too.
+  void TakeExtentsOfData() {
+    if (planned_ != nullptr || configuration_.Text("data.train").empty()) return;
+    const DataOptions data = DataOptionsOf(configuration_);
+    const auto found = ExtentsOfData(model_, compile_.import, data.train, data.format, data.columns);
+    if (found.empty()) return;
+    std::vector<std::string> words;
+    std::string line;
+    for (const auto& [name, values] : configuration_.Named("model.shape")) words.push_back(name + "=" + values[0]);
+    for (const auto& [symbol, extent] : found) {
+      words.push_back(symbol + "=" + std::to_string(extent));
+      line += (line.empty() ? "" : "  ") + Escaped(words.back());
+    }
+    configuration_.SetFlag(*FindKey("model.shape"), words);
+    compile_.import.shapes.insert(found.begin(), found.end());
+    made_.notes.push_back("shape   " + line + "   [of the data: set --shape to change]");
+  }
+
   void ReadRecipe() {
     compile_.import = ImportOptionsOf(configuration_);
+    TakeExtentsOfData();
     // A symbolic batch needs some size until the data is known.
     if (compile_.import.batch == 0) compile_.import.batch = kDefaultBatch;
     compile_.control = PassControlOf(configuration_);
@@ -206,7 +229,7 @@ class SetUpWork {
                 "gradloom check " + ShellWord(made_.model_path) + "   explains each");
   }
 
-  const Configuration& configuration_;
+  Configuration& configuration_;
   const RecipePlan* const planned_;
   const FrozenSource* const frozen_;
   Model model_;

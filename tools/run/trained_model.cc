@@ -22,6 +22,7 @@
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/shared_batches.h"
 #include "tools/run/class_weights.h"
+#include "tools/run/data_extents.h"
 #include "tools/run/data_options.h"
 #include "tools/run/metric_options.h"
 #include "tools/run/model_options.h"
@@ -216,12 +217,19 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
   model_name_ = plan.model.name;
 }
 
-TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) const {
+TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, const std::string& data) const {
   Compiled made;
   made.model = std::make_unique<Model>(Model::FromBytes(model_bytes_, model_name_));
   made.options.import = ImportOptionsOf(configuration_);
   if (batch > 0) made.options.import.batch = batch;
   if (made.options.import.batch == 0) made.options.import.batch = kDefaultBatch;
+  const OriginKind origin = configuration_.origin("model.shape").kind;
+  if (origin != OriginKind::kFlag && origin != OriginKind::kSet) {
+    ImportOptions open = made.options.import;
+    open.shapes.clear();
+    for (const auto& [symbol, extent] : ExtentsOfData(*made.model, open, data, configuration_.Text("data.format"), columns_))
+      made.options.import.shapes[symbol] = extent;
+  }
   made.graph = Import(*made.model, made.options.import);
   std::vector<std::string> notes;
   made.options.recipe = RecipeOf(configuration_, *made.model, *made.graph.graph, 0, notes);
@@ -278,7 +286,7 @@ Communicator* SharesBatches(const TrainingJob& job) { return job.shares_batches(
 
 TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool confusion, std::vector<std::string>& notes,
                                                 const TrainingJob& job) const {
-  Compiled compiled = CompileFor(EntryKind::kEval);
+  Compiled compiled = CompileFor(EntryKind::kEval, 0, data);
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
   Evaluation made;
@@ -434,7 +442,7 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   }
   Predictions predictions;
   if (!form.keep.empty() && job.leads()) predictions.kept = KeptColumns(data, configuration_.Text("data.format"), form.keep);
-  Compiled compiled = CompileFor(EntryKind::kPredict);
+  Compiled compiled = CompileFor(EntryKind::kPredict, 0, data);
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
   CheckSame(job, rows, compiled.batch);

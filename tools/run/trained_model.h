@@ -86,8 +86,9 @@ class TrainedModel {
     std::string input, output;
     int64_t window = 0, tokens = 0;
   };
-  // `batch` 0: the configured one.
-  Compiled CompileFor(EntryKind kind, int64_t batch = 0) const;
+  // `batch` 0: the configured one. `data`: what the model is fed, whose sequences may have other lengths than those trained on; "": as in
+  // the run.
+  Compiled CompileFor(EntryKind kind, int64_t batch, const std::string& data = "") const;
   LanguageModel StartLanguageModel() const;
   Dataset Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
                const std::map<std::string, ClassRange>& classes = {}) const;

@@ -1,0 +1,19 @@
+// Symbolic extents of a model's inputs that the arrays of its data tell: the length of sequences.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "compiler/onnx/import.h"
+#include "runtime/data/training_data.h"
+
+namespace gradloom {
+
+// The extents of symbolic dimensions other than the batch, by name, for which `options` has no number, as the arrays of a .npz file have
+// them (the first one that `path` means). Empty for other data, if the arrays do not fit the model, and if the model declares its batch as
+// a number. `columns`: as in DataOptions.
+std::map<std::string, int64_t> ExtentsOfData(const Model& model, const ImportOptions& options, const std::string& path,
+                                             const std::string& format, const ColumnMap& columns);
+
+}  // namespace gradloom
