@@ -108,20 +108,20 @@ class CheckTest(unittest.TestCase):
         """Factors of the learning rate and weight decay, where the configuration has any; as JSON always."""
         model = onnx.parser.parse_model(
             """<ir_version: 10, opset_import: ["" : 20]> g (float[N, 2] x) => (float[N, 2] y)
-            <float[2, 2] body.w = {1,2,3,4}, float[2] body.b = {0.5, 1}, float[2, 2] head.w = {4,3,2,1}, float[2, 2] kept = {1,2,2,1}>
-            { a = MatMul (x, kept)  h = MatMul (a, body.w)  i = Add (h, body.b)  j = Tanh (i)  y = MatMul (j, head.w) }"""
+            <float[2, 2] body_w = {1,2,3,4}, float[2] body_b = {0.5, 1}, float[2, 2] head_w = {4,3,2,1}, float[2, 2] kept = {1,2,2,1}>
+            { a = MatMul (x, kept)  h = MatMul (a, body_w)  i = Add (h, body_b)  j = Tanh (i)  y = MatMul (j, head_w) }"""
         )
         flags = ["--loss", "mse", "--freeze", "kept"]
         plain = self.check(model, *flags).stdout
-        self.assertRegex(plain, r"trained  head\.w   \(")
-        given = ["--weight-decay", "0.01", "--no-decay", "1d", "--lr-scale", "body.*=0.1"]
+        self.assertRegex(plain, r"trained  head_w   \(")
+        given = ["--weight-decay", "0.01", "--no-decay", "1d", "--lr-scale", "body*=0.1"]
         said = self.check(model, *flags, *given).stdout
-        for line in (r"trained  body\.w   lr x 0\.1   decay 0\.01   \(", r"trained  body\.b   lr x 0\.1   decay 0   \(",
-                     r"trained  head\.w   lr x 1   decay 0\.01   \(", r"frozen   kept   \("):
+        for line in (r"trained  body_w   lr x 0\.1   decay 0\.01   \(", r"trained  body_b   lr x 0\.1   decay 0   \(",
+                     r"trained  head_w   lr x 1   decay 0\.01   \(", r"frozen   kept   \("):
             self.assertRegex(said, line)
         made = json.loads(self.check(model, *flags, *given, "--json").stdout)
         self.assertEqual({of["name"]: (of["lr_scale"], of["weight_decay"]) for of in made["trained"]},
-                         {"body.w": (0.1, 0.01), "body.b": (0.1, 0), "head.w": (1, 0.01)})
+                         {"body_w": (0.1, 0.01), "body_b": (0.1, 0), "head_w": (1, 0.01)})
         self.assertNotIn("lr_scale", made["frozen"][0])
 
     def test_functions_and_branches(self):
