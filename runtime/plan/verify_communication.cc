@@ -26,6 +26,7 @@ class CommunicationCheck : EntryRanks {
         const auto is_member = [&](int rank) { return members_.back().contains(rank); };
         if (std::all_of(ranks.begin(), ranks.end(), is_member)) places.insert(place);
       }
+      sample_faults_.push_back(SampleFault(group));
     }
   }
 
@@ -125,6 +126,7 @@ class CommunicationCheck : EntryRanks {
       if (next_[r] < facts(r).communication.size()) return ReportStuck(r);
     }
     if (acceptance_) CheckRefusals();
+    if (!faults_.full()) CheckSharing(*this, transfers_);
   }
 
   // What ranks learn of each other in an operation: in a collective all members learn of all others, except that a broadcast only informs
@@ -174,12 +176,40 @@ class CommunicationCheck : EntryRanks {
     return {members.begin(), members.end()};
   }
 
-  // What is summed are parts of one gradient or statistic, of which each rank with that part of the model has one.
+  // Why sums over the group do not count every sample of the batch once, or "". Ranks that all have the same samples have sums of parts
+  // that are no samples, such as accumulated gradients.
+  std::string SampleFault(const Group& group) const {
+    const auto shard_of = [&](int rank) {
+      const RankBinding& bound = entry_.ranks[static_cast<size_t>(rank)];
+      return std::pair(bound.shard_start, bound.shard_length);
+    };
+    std::vector<std::pair<int64_t, int64_t>> shards;
+    bool same = true;
+    for (size_t r = 0; r < entry_.ranks.size(); ++r) same &= shard_of(static_cast<int>(r)) == shard_of(0);
+    if (same) return "";
+    for (int rank : group.ranks) {
+      if (shard_of(rank).second > 0) shards.push_back(shard_of(rank));
+    }
+    std::sort(shards.begin(), shards.end());
+    int64_t covered = 0;
+    for (const auto& [start, length] : shards) {
+      if (start < covered) return "counts the samples from " + std::to_string(start) + " several times";
+      if (start > covered) break;
+      covered += length;
+    }
+    return covered == entry_.batch ? "" : "lacks the samples from " + std::to_string(covered);
+  }
+
+  // What is summed are parts of one gradient or statistic, of which each rank with that part of the model has one, and which together come
+  // from all samples.
   void CheckSumsOverAll(size_t rank, size_t group, const Instruction& i) {
     const bool sums = i.collective == Collective::kAllReduceSum || i.collective == Collective::kReduceScatterSum;
-    if (!sums || whole_places_[group].contains(program(rank).place)) return;
+    if (!sums) return;
+    const bool whole = whole_places_[group].contains(program(rank).place);
+    if (whole && sample_faults_[group].empty()) return;
     faults_.Add("ranks", Where(rank, next_[rank]),
-                "sums over group " + std::to_string(group) + ", which lacks ranks that hold the same part of the model");
+                "sums over group " + std::to_string(group) + ", which " +
+                    (whole ? sample_faults_[group] : "lacks ranks that hold the same part of the model"));
   }
 
   void CompareCollective(size_t a, size_t b) {
@@ -207,6 +237,8 @@ class CommunicationCheck : EntryRanks {
       faults_.Add("ranks", Where(rank, next_[rank]),
                   "is matched with " + Where(peer, next_[peer]) + ", which has another tag, type, layout or size");
     }
+    const int own = facts(rank).communication[next_[rank]], others = facts(peer).communication[next_[peer]];
+    transfers_.push_back(i.kind == InstructionKind::kSend ? Transfer{rank, peer, own, others} : Transfer{peer, rank, others, own});
     return {rank, peer};
   }
 
@@ -230,8 +262,10 @@ class CommunicationCheck : EntryRanks {
   std::vector<size_t> next_;                     // by rank: its next communication
   std::vector<size_t> arrived_;                  // by group: the number of members that have arrived
   std::vector<bool> waits_;                      // by rank: whether it has arrived at its next communication
+  std::vector<Transfer> transfers_;              // that have taken place
   std::vector<std::set<int>> members_;           // by group
   std::vector<std::set<int>> whole_places_;      // by group: the places of which it has all ranks
+  std::vector<std::string> sample_faults_;       // by group: SampleFault
   std::optional<AcceptanceTracker> acceptance_;  // nullopt if there are no refusals to learn of
 };
 

@@ -22,7 +22,8 @@
 // And for every entry:
 //   ranks      shards cover the batch; feeds and fetches fit; all ranks that hold a state change it together;
 //              all members of a group take part in the same collectives in the same order with equal sizes,
-//              and sums are over all ranks that hold the same part of the model;
+//              sums are over all ranks that hold the same part of the model, and have each sample once;
+//              what they give a state is the same on all of them, whatever their samples are;
 //              every send meets its receive; no rank waits for ever; if failed steps change nothing, copies
 //              of a part of the model know of each other's refusals before they change state
 // Entries may follow each other in any order: all streams join at the end of a step, state has one place and one layout, and no entry reads

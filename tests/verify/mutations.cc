@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -114,6 +115,64 @@ void EachCommunicationOfARank(const Plan& plan, const Visit& visit, F&& change) 
         visit(mutant, "rank " + std::to_string(r) + " #" + std::to_string(i));
     }
   }
+}
+
+// Some members of a group leave it, and make another one.
+Plan WithDividedGroup(const Plan& plan, size_t group, const std::vector<int>& leaving) {
+  Plan mutant = plan;
+  std::vector<int>& ranks = mutant.groups[group].ranks;
+  std::erase_if(ranks, [&](int rank) { return std::find(leaving.begin(), leaving.end(), rank) != leaving.end(); });
+  mutant.groups.push_back({leaving});
+  for (Entry& entry : mutant.entries) {
+    for (int rank : leaving) {
+      std::vector<int>& bound = entry.ranks[static_cast<size_t>(rank)].groups;
+      std::replace(bound.begin(), bound.end(), static_cast<int>(group), static_cast<int>(plan.groups.size()));
+    }
+  }
+  return mutant;
+}
+
+// The collectives of a rank in its group, which are those of the other members at the same indices.
+std::vector<size_t> CollectivesIn(const Plan& plan, size_t rank, int group) {
+  const RankBinding& bound = plan.entries[0].ranks[rank];
+  const Program& program = plan.programs[static_cast<size_t>(bound.program)];
+  std::vector<size_t> collectives;
+  for (const size_t i : CommunicationOf(program)) {
+    const Instruction& instruction = program.instructions[i];
+    if (instruction.kind == Kind::kCollective && bound.groups[static_cast<size_t>(instruction.group)] == group) collectives.push_back(i);
+  }
+  return collectives;
+}
+
+// Puts the same all-reduce, in place, behind an all-reduce, and lets everything else read its results. Returns false if these are parts.
+bool Repeat(Plan& mutant, size_t program_index, size_t i) {
+  Program& program = mutant.programs.Mutable(program_index);
+  Instruction again = program.instructions[i];
+  if (again.collective != Collective::kAllReduceSum) return false;
+  const size_t operands = again.uses.size() / 2;
+  for (size_t k = 0; k < operands; ++k) {
+    const int first = again.uses[operands + k].buffer, second = static_cast<int>(program.buffers.size());
+    if (program.buffers[static_cast<size_t>(first)].whole >= 0) return false;
+    for (size_t j = i + 1; j < program.instructions.size(); ++j) {
+      for (Use& use : program.instructions[j].uses) use.buffer = use.buffer == first ? second : use.buffer;
+    }
+    for (Buffer& part : program.buffers) part.whole = part.whole == first ? second : part.whole;
+    program.buffers.push_back(program.buffers[static_cast<size_t>(first)]);
+    for (Entry& entry : mutant.entries) {
+      for (size_t r = 0; r < entry.ranks.size(); ++r) {
+        if (entry.ranks[r].program != static_cast<int>(program_index)) continue;
+        for (int& fetched : entry.ranks[r].fetches) fetched = fetched == first ? second : fetched;
+        for (size_t f = 0; r == 0 && f < entry.fetches.size(); ++f) {
+          int& fetched = entry.fetches[f].buffer;
+          fetched = fetched == first ? second : fetched;
+        }
+      }
+    }
+    again.uses[k].buffer = first;
+    again.uses[operands + k].buffer = second;
+  }
+  program.instructions.insert(program.instructions.begin() + static_cast<std::ptrdiff_t>(i) + 1, std::move(again));
+  return true;
 }
 
 bool Erase(Program& program, size_t i) {
@@ -379,17 +438,38 @@ const MutationKind kKinds[] = {
        for (size_t g = 0; g < plan.groups.size(); ++g) {
          const std::vector<int>& ranks = plan.groups[g].ranks;
          if (ranks.size() < 2) continue;
-         Plan mutant = plan;
          const auto half = static_cast<std::ptrdiff_t>(ranks.size() / 2);
-         mutant.groups[g].ranks = {ranks.begin(), ranks.begin() + half};
-         mutant.groups.push_back({{ranks.begin() + half, ranks.end()}});
-         for (Entry& entry : mutant.entries) {
-           for (auto rank = ranks.begin() + half; rank != ranks.end(); ++rank) {
-             std::vector<int>& bound = entry.ranks[static_cast<size_t>(*rank)].groups;
-             std::replace(bound.begin(), bound.end(), static_cast<int>(g), static_cast<int>(plan.groups.size()));
-           }
+         visit(WithDividedGroup(plan, g, {ranks.begin() + half, ranks.end()}), "group " + std::to_string(g));
+       }
+     }},
+    {"rank of its own group",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t g = 0; g < plan.groups.size(); ++g) {
+         const std::vector<int>& ranks = plan.groups[g].ranks;
+         for (int rank : ranks) {
+           if (ranks.size() < 2 || !Sampled(ranks.size())) continue;
+           visit(WithDividedGroup(plan, g, {rank}), "group " + std::to_string(g) + " rank " + std::to_string(rank));
          }
-         visit(mutant, "group " + std::to_string(g));
+       }
+     }},
+    {"sum summed again",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t g = 0; g < plan.groups.size(); ++g) {
+         const std::vector<int>& ranks = plan.groups[g].ranks;
+         if (ranks.size() < 2) continue;
+         const size_t count = CollectivesIn(plan, static_cast<size_t>(ranks[0]), static_cast<int>(g)).size();
+         for (size_t k = 0; k < count; ++k) {
+           if (!Sampled(count)) continue;
+           Plan mutant = plan;
+           std::set<size_t> changed;
+           bool repeated = true;
+           for (int rank : ranks) {
+             const auto program = static_cast<size_t>(plan.entries[0].ranks[static_cast<size_t>(rank)].program);
+             if (!changed.insert(program).second) continue;
+             repeated &= Repeat(mutant, program, CollectivesIn(plan, static_cast<size_t>(rank), static_cast<int>(g))[k]);
+           }
+           if (repeated) visit(mutant, "group " + std::to_string(g) + " collective " + std::to_string(k));
+         }
        }
      }},
     {"peers of another rank",

@@ -62,6 +62,7 @@ const KernelRow kRows[] = {
      .scratch_bytes = [](const KernelCall& call) { return 2 * call.outputs[0].bytes(); }},
     {.name = "test.Test", .op = "Test", .domain = "test", .rejects = RejectsTest},
     {.name = "test.Gather", .op = "Gather", .domain = "", .rejects = RejectsGather},
+    {.name = "test.Fused", .op = "Fused", .domain = "gradloom"},
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace gradloom {
 
-// The made-up kernels. All but one have the domain "test" and work on float32 operands of equal size:
+// The made-up kernels. All but two have the domain "test" and work on float32 operands of equal size:
 //   test.Fill       no input, one output; its attribute "value" must be finite
 //   test.Map        one or more inputs, one output, which may alias the first input
 //   test.Mix        two inputs, one output, which may alias neither
@@ -20,6 +20,7 @@ namespace gradloom {
 //   test.Work       one input, one output, scratch memory of twice its size
 //   test.Test       one input, a bool scalar as output
 //   test.Gather     ONNX's Gather on a float32 table and int64 indices
+//   test.Fused      a pointwise program, gradloom.Fused
 const KernelRow* FindTestKernel(std::string_view name);
 
 class ProgramBuilder {

@@ -173,6 +173,62 @@ Plan Stages() {
   return plan;
 }
 
+// Rank 0 gathers the samples of all ranks, computes the rest of the model with a weight that only it has, and returns to each rank its part
+// of the gradient, and to all a factor of their update. The gradients of the weight that all have are summed.
+Plan Gathered() {
+  Plan plan = EmptyPlan();
+  const int w = AddState(plan, "w", kN), v = AddState(plan, "v", kN);
+  plan.places = {{kN * 4, 0}, {kN * 8, 0}};
+  plan.state[static_cast<size_t>(v)].places = {1};
+  {
+    ProgramBuilder b(plan);
+    const int x = b.Feed(0, kN), trunk = b.State(w), tail = b.State(v), h = b.Value("h", kN), h1 = b.Value("h1", kN),
+              h2 = b.Value("h2", kN);
+    const int h01 = b.Value("h01", kN), all = b.Value("all", kN), y = b.Value("y", kN), d0 = b.Value("d0", kN), d1 = b.Value("d1", kN),
+              d2 = b.Value("d2", kN), factor = b.Value("factor", kN);
+    const int g = b.Value("g", kN), sum = b.Value("sum", kN), step = b.Value("step", kN), trunk_next = b.State(w, "'"),
+              tail_next = b.State(v, "'");
+    b.Launch("Mix", {x, trunk}, {h});
+    b.Recv(h1, 1);
+    b.Recv(h2, 2);
+    b.Launch("Mix", {h, h1}, {h01});
+    b.Launch("Mix", {h01, h2}, {all});
+    b.Launch("Mix", {all, tail}, {y});
+    b.Launch("Mix", {y, h}, {d0});
+    b.Launch("Mix", {y, h1}, {d1});
+    b.Launch("Mix", {y, h2}, {d2});
+    b.Launch("Map", {y}, {factor});
+    b.Send(d1, 1);
+    b.Send(d2, 2);
+    b.Send(factor, 1);
+    b.Send(factor, 2);
+    b.Launch("Mix", {d0, x}, {g});
+    b.Collective(Collective::kAllReduceSum, g, sum);
+    b.Launch("Mix", {sum, factor}, {step});
+    b.Launch("Update", {trunk, step}, {trunk_next});
+    b.Launch("Update", {tail, y}, {tail_next});
+    AddProgram(plan, b);
+    plan.programs.Mutable(0).place = 1;
+  }
+  ProgramBuilder b(plan);
+  const int x = b.Feed(0, kN), trunk = b.State(w), h = b.Value("h", kN), d = b.Value("d", kN), factor = b.Value("factor", kN),
+            g = b.Value("g", kN), sum = b.Value("sum", kN), step = b.Value("step", kN), next = b.State(w, "'");
+  b.Launch("Mix", {x, trunk}, {h});
+  b.Send(h);
+  b.Recv(d);
+  b.Recv(factor);
+  b.Launch("Mix", {d, x}, {g});
+  b.Collective(Collective::kAllReduceSum, g, sum);
+  b.Launch("Mix", {sum, factor}, {step});
+  b.Launch("Update", {trunk, step}, {next});
+  AddProgram(plan, b);
+  Entry& entry = AddEntry(plan, EntryKind::kStep, 3 * kN, {0, 1, 1});
+  entry.feeds.push_back({"x", DType::kFloat32, {3 * kN}, 0});
+  for (RankBinding& rank : entry.ranks) rank.peers = {0};
+  entry.ranks[0].peers = {0, 1, 2};
+  return plan;
+}
+
 // The sharded collectives: a reduce-scatter, an update of the rank's shard, an all-gather, a broadcast.
 Plan Sharded() {
   Plan plan = EmptyPlan();
@@ -349,7 +405,7 @@ Plan Ring() {
 std::vector<std::pair<std::string, Plan>> SamplePlans() {
   return {{"training", Training()}, {"branches", Branches()}, {"replicas", Replicas()},         {"uneven replicas", UnevenReplicas()},
           {"stages", Stages()},     {"sharded", Sharded()},   {"accumulation", Accumulation()}, {"control", Control()},
-          {"ring", Ring()},         {"parts", Parts()}};
+          {"ring", Ring()},         {"parts", Parts()},       {"gathered", Gathered()}};
 }
 
 }  // namespace gradloom

@@ -1,0 +1,333 @@
+// Whether ranks that hold the same state give it the same next value, and sums count every sample once.
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/catalog/pointwise.h"
+#include "runtime/base/error.h"
+#include "runtime/plan/verify_plan.h"
+#include "tests/verify/plan_builder.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kN = 16;
+
+std::string Faults(const Plan& plan) {
+  std::string text;
+  for (const PlanFault& fault : Verify(plan, FindTestKernel)) {
+    text += "[" + std::string(fault.check) + "] " + fault.where + ": " + fault.message + "\n";
+  }
+  return text;
+}
+
+void ExpectFault(const Plan& plan, std::string_view says) {
+  const std::string faults = Faults(plan);
+  EXPECT_NE(faults.find(says), std::string::npos) << "no fault says \"" << says << "\"; found:\n" << faults;
+}
+
+Plan Sample(const std::string& name) {
+  for (auto& [known, plan] : SamplePlans()) {
+    if (known == name) return plan;
+  }
+  throw Error(ErrorCode::kInternal, "no sample plan " + name);
+}
+
+constexpr std::string_view kDiffers = "a value that is not the same on all ranks that hold it";
+
+// Each rank of the entry has `kN` samples of the feed, and all are in one group.
+void AddStep(Plan& plan, std::vector<int> programs) {
+  const auto ranks = static_cast<int64_t>(programs.size());
+  AddEntry(plan, EntryKind::kStep, ranks * kN, std::move(programs)).feeds.push_back({"x", DType::kFloat32, {ranks * kN}, 0});
+}
+
+// The device that gathers has a place of its own, so each part of the group has all ranks of some place.
+TEST(VerifySharing, SumsHaveEverySampleOnce) {
+  Plan plan = Sample("gathered");
+  plan.groups = {{{0}}, {{1, 2}}};
+  for (size_t r : {1, 2}) plan.entries[0].ranks[r].groups[0] = 1;
+  ExpectFault(plan, "sums over group 0, which lacks the samples from 16");
+  ExpectFault(plan, "sums over group 1, which lacks the samples from 0");
+  ExpectFault(plan, kDiffers);
+}
+
+TEST(VerifySharing, StagesOfOneReplicaHaveTheSameSamples) {
+  Plan plan = EmptyPlan();
+  plan.places = {{}, {}};
+  for (int place : {0, 1}) {
+    ProgramBuilder b(plan);
+    const int x = b.Feed(0, kN), y = b.Value("y", kN), sum = b.Value("sum", kN);
+    b.Launch("Map", {x}, {y});
+    b.Collective(Collective::kAllReduceSum, y, sum);
+    plan.programs.push_back(b.Take());
+    plan.programs.Mutable(plan.programs.size() - 1).place = place;
+  }
+  Entry& entry = AddEntry(plan, EntryKind::kEval, 2 * kN, {0, 1, 0, 1});
+  entry.feeds.push_back({"x", DType::kFloat32, {2 * kN}, 0});
+  for (size_t r = 0; r < 4; ++r) {
+    entry.ranks[r].shard_start = r < 2 ? 0 : kN;
+    entry.ranks[r].shard_length = kN;
+  }
+  ExpectFault(plan, "sums over group 0, which counts the samples from 0 several times");
+  plan.groups = {{{0, 2}}, {{1, 3}}};
+  for (size_t r : {1, 3}) plan.entries[0].ranks[r].groups[0] = 1;
+  EXPECT_EQ(Faults(plan), "");
+}
+
+TEST(VerifySharing, RejectsStatesThatDependOnTheRanksSamples) {
+  Plan plan = Sample("gathered");
+  for (size_t p : {0, 1}) {
+    for (Instruction& instruction : plan.programs.Mutable(p).instructions) {
+      if (instruction.kind != InstructionKind::kCollective) continue;
+      instruction.kind = InstructionKind::kCopy;
+      instruction.group = -1;
+    }
+  }
+  for (const char* rank : {"rank 0", "rank 1"}) ExpectFault(plan, rank);
+  ExpectFault(plan, "gives state 'w' a value that is not the same on all ranks that hold it: it depends on 'step'");
+}
+
+// The same values as above on one rank, on ranks with the same samples, and in a state of which each rank has a part, are in order.
+TEST(VerifySharing, SamplesOfOneRankAndPartsMayDiffer) {
+  for (const bool one : {true, false}) {
+    Plan plan = EmptyPlan();
+    const int w = AddState(plan, "w", kN);
+    ProgramBuilder b(plan);
+    const int x = b.Feed(0, kN), s = b.State(w), next = b.State(w, "'");
+    b.Launch("Update", {s, x}, {next});
+    plan.programs.push_back(b.Take());
+    Entry& entry = AddEntry(plan, EntryKind::kStep, kN, one ? std::vector<int>{0} : std::vector<int>{0, 0});
+    entry.feeds.push_back({"x", DType::kFloat32, {kN}, 0});
+    for (RankBinding& rank : entry.ranks) rank.shard_start = 0, rank.shard_length = kN;
+    EXPECT_EQ(Faults(plan), "") << one;
+  }
+  EXPECT_EQ(Faults(Sample("parts")), "");
+}
+
+// Rank 0 must send what it computes from all samples to every rank whose states depend on it.
+TEST(VerifySharing, GatheredResultsReachAllRanks) {
+  Plan plan = Sample("gathered");
+  EXPECT_EQ(Faults(plan), "");
+  Program& program = plan.programs.Mutable(0);
+  std::vector<Instruction*> sends;
+  for (Instruction& instruction : program.instructions) {
+    if (instruction.kind == InstructionKind::kSend) sends.push_back(&instruction);
+  }
+  ASSERT_EQ(sends.size(), 4U);
+  sends[3]->uses = sends[1]->uses;
+  ExpectFault(plan, "gives state 'w' a value that is not the same on all ranks that hold it: it depends on 'step'");
+}
+
+// Two replicas of two stages. The second stage reads the first one's weight too and returns its part of the gradient. Both scale their
+// updates by the norms of all gradients, and hold a counter that depends on them.
+Plan Placed(bool norm_of_sum) {
+  Plan plan = EmptyPlan();
+  const int w[] = {AddState(plan, "w0", kN), AddState(plan, "w1", kN)}, count = AddState(plan, "count", kN);
+  plan.places = {{kN * 12, 0}, {kN * 12, 0}};
+  for (int stage : {0, 1}) plan.state[static_cast<size_t>(w[stage])].places = {stage};
+  for (int stage : {0, 1}) {
+    ProgramBuilder b(plan);
+    const int own = b.State(w[stage]), counter = b.State(count), h = b.Value("h", kN), dh = b.Value("dh", kN), part = b.Value("part", kN),
+              g = b.Value("g", kN), total = b.Value("total", kN), sum = b.Value("sum", kN), norm = b.Value("norm", kN),
+              norm_there = b.Value("norm there", kN), factor = b.Value("factor", kN), step = b.Value("step", kN),
+              next = b.State(w[stage], "'"), counter_next = b.State(count, "'");
+    const int there = 1 - stage;
+    if (stage == 0) {
+      const int x = b.Feed(0, kN);
+      b.Launch("Mix", {x, own}, {h});
+      b.Send(own, there);
+      b.Send(h, there);
+      b.Recv(dh, there);
+      b.Recv(part, there);
+      b.Launch("Mix", {dh, x}, {g});
+    } else {
+      const int first = b.Value("w0", kN), y = b.Value("y", kN);
+      b.Recv(first, there);
+      b.Recv(h, there);
+      b.Launch("Map", {h, own, first}, {y});
+      b.Launch("Mix", {y, own}, {dh});
+      b.Launch("Mix", {y, h}, {part});
+      b.Send(dh, there);
+      b.Send(part, there);
+      b.Launch("Mix", {y, first}, {g});
+    }
+    b.Launch("Mix", {g, part}, {total});
+    b.Collective(Collective::kAllReduceSum, total, sum);
+    b.Launch("Map", {norm_of_sum ? sum : total}, {norm});
+    if (stage == 0) {
+      b.Send(norm, there);
+      b.Recv(norm_there, there);
+    } else {
+      b.Recv(norm_there, there);
+      b.Send(norm, there);
+    }
+    b.Launch("Mix", {norm, norm_there}, {factor});
+    b.Launch("Mix", {sum, factor}, {step});
+    b.Launch("Update", {own, step}, {next});
+    b.Launch("Update", {counter, factor}, {counter_next});
+    plan.programs.push_back(b.Take());
+    plan.programs.Mutable(plan.programs.size() - 1).place = stage;
+  }
+  Entry& entry = AddEntry(plan, EntryKind::kStep, 2 * kN, {0, 1, 0, 1});
+  entry.feeds.push_back({"x", DType::kFloat32, {2 * kN}, 0});
+  plan.groups = {{{0, 2}}, {{1, 3}}};
+  for (size_t r = 0; r < 4; ++r) {
+    const auto first = static_cast<int>(r / 2 * 2);
+    entry.ranks[r].groups = {static_cast<int>(r % 2)};
+    entry.ranks[r].peers = {first, first + 1};
+    entry.ranks[r].shard_start = first / 2 * kN;
+    entry.ranks[r].shard_length = kN;
+  }
+  return plan;
+}
+
+TEST(VerifySharing, FollowsTransfersBetweenStages) {
+  EXPECT_EQ(Faults(Placed(true)), "");
+  const std::string faults = Faults(Placed(false));
+  for (const char* state : {"w0", "w1"}) {
+    EXPECT_NE(faults.find("gives state '" + std::string(state) + "' " + std::string(kDiffers)), std::string::npos) << faults;
+  }
+}
+
+// What the first rank of a stage sends back is not what the second has.
+TEST(VerifySharing, StatesOfSeveralStagesNeedTheValueEverywhere) {
+  Plan plan = Placed(true);
+  Program& program = plan.programs.Mutable(1);
+  const auto update = std::find_if(program.instructions.rbegin(), program.instructions.rend(),
+                                   [](const Instruction& instruction) { return instruction.op == "Update"; });
+  const auto sum = std::find_if(program.buffers.begin(), program.buffers.end(), [](const Buffer& buffer) { return buffer.name == "sum"; });
+  update->uses[1].buffer = static_cast<int>(sum - program.buffers.begin());
+  ExpectFault(plan, "gives state 'count' a value that is not the same on all ranks that hold it: it depends on 'sum'");
+}
+
+// A branch or a loop computes values from samples and others from states. Only the latter may become states.
+Plan WithBodies(bool loop, bool decided_by_samples, bool returns_samples) {
+  Plan plan = EmptyPlan();
+  const int w = AddState(plan, "w", kN);
+  ProgramBuilder b(plan);
+  const int x = b.Feed(0, kN), s = b.State(w), a = b.Value("a", kN), c = b.Value("c", kN), go = b.Value("go", 1, -1, DType::kBool);
+  const auto at = [&](int buffer) { return b.program().buffers[static_cast<size_t>(buffer)].offset; };
+  // A loop carries them in place, and passes each on to the next one.
+  const int a_end = b.Value("a'", kN, at(a)), c_end = b.Value("c'", kN, at(c)), go_end = b.Value("go'", 1, at(go), DType::kBool);
+  const int next = b.State(w, "'");
+  const auto body = [&] {
+    ProgramBuilder made(plan);
+    const int a_in = made.Value("a", kN, at(a)), c_in = made.Value("c", kN, at(c)), out_a = made.Value("a'", kN, at(a)),
+              out_c = made.Value("c'", kN, at(c));
+    made.Launch("Map", {a_in}, {out_a});
+    made.Launch("Map", {c_in}, {out_c});
+    if (loop) made.Launch("Test", {decided_by_samples ? out_a : out_c}, {made.Value("go'", 1, at(go), DType::kBool)});
+    return made.Take(true);
+  };
+  b.Launch("Map", {x}, {a});
+  b.Launch("Map", {s}, {c});
+  b.Launch("Test", {!loop && decided_by_samples ? a : c}, {go});
+  if (loop) {
+    b.Loop({-1, go, a, c}, {a_end, c_end, go_end}, body(), 7);
+  } else {
+    b.If({go, a, c}, {a_end, c_end}, body(), body());
+    b.Launch("Test", {c_end}, {go_end});
+  }
+  b.Launch("Update", {s, returns_samples ? a_end : c_end}, {next});
+  plan.programs.push_back(b.Take());
+  AddStep(plan, {0, 0});
+  return plan;
+}
+
+TEST(VerifySharing, FollowsBodies) {
+  for (const bool loop : {false, true}) {
+    EXPECT_EQ(Faults(WithBodies(loop, false, false)), "") << loop;
+    ExpectFault(WithBodies(loop, false, true), kDiffers);
+    ExpectFault(WithBodies(loop, true, false), kDiffers);
+  }
+}
+
+// A loop passes a value on from one carried value to the next, so it arrives only after as many iterations.
+TEST(VerifySharing, LoopsPassValuesOn) {
+  constexpr size_t kCarried = 9;
+  for (const bool samples : {false, true}) {
+    Plan plan = EmptyPlan();
+    const int w = AddState(plan, "w", kN);
+    ProgramBuilder b(plan), body(plan);
+    const int x = b.Feed(0, kN), s = b.State(w), of_x = b.Value("of x", kN);
+    std::vector<int> before, after, in, out;
+    for (size_t k = 0; k < kCarried; ++k) {
+      const std::string name = "v" + std::to_string(k);
+      before.push_back(b.Value(name, kN));
+      const int64_t at = b.program().buffers[static_cast<size_t>(before.back())].offset;
+      after.push_back(b.Value(name + "'", kN, at));
+      in.push_back(body.Value(name, kN, at));
+      out.push_back(body.Value(name + "'", kN, at));
+    }
+    // The last one first, so that none is overwritten before it is read.
+    for (size_t k = kCarried - 1; k > 0; --k) body.Launch("Map", {in[k], in[k - 1]}, {out[k]});
+    body.Launch("Map", {in[0]}, {out[0]});
+    b.Launch("Map", {x}, {of_x});
+    for (size_t k = 0; k < kCarried; ++k) b.Launch("Map", {k == 0 && samples ? of_x : s}, {before[k]});
+    const int next = b.State(w, "'");
+    Instruction loop;
+    loop.kind = InstructionKind::kLoop;
+    loop.bodies.push_back(body.Take(true));
+    loop.trip_bound = 20;
+    loop.uses = {{-1, Access::kRead}, {-1, Access::kRead}};
+    for (int id : before) loop.uses.push_back({id, Access::kRead});
+    for (int id : after) loop.uses.push_back({id, Access::kWrite});
+    b.program().instructions.push_back(std::move(loop));
+    b.Launch("Update", {s, after.back()}, {next});
+    plan.programs.push_back(b.Take());
+    AddStep(plan, {0, 0});
+    const std::string faults = Faults(plan);
+    EXPECT_EQ(faults.find(kDiffers) != std::string::npos, samples) << faults;
+  }
+}
+
+// A launch may compute several results that do not depend on each other.
+TEST(VerifySharing, FollowsResultsOfOneLaunch) {
+  for (const int result : {0, 1}) {
+    Plan plan = EmptyPlan();
+    const int w = AddState(plan, "w", kN);
+    ProgramBuilder b(plan);
+    const int x = b.Feed(0, kN), s = b.State(w), of_x = b.Value("of x", kN), of_s = b.Value("of s", kN), next = b.State(w, "'");
+    PointwiseProgram fused{.num_inputs = 2};
+    fused.outputs = {fused.Emit(PointwiseOp::kNeg, 0), fused.Emit(PointwiseOp::kNeg, 1)};
+    Instruction& launch = b.program().instructions[static_cast<size_t>(b.Launch("Fused", {x, s}, {of_x, of_s}))];
+    launch.domain = "gradloom";
+    launch.attributes = fused.ToAttributes();
+    b.Launch("Update", {s, result == 0 ? of_x : of_s}, {next});
+    plan.programs.push_back(b.Take());
+    AddStep(plan, {0, 0});
+    if (result == 0) {
+      ExpectFault(plan, kDiffers);
+    } else {
+      EXPECT_EQ(Faults(plan), "");
+    }
+  }
+}
+
+TEST(VerifySharing, RejectsSumsThatAreOnlySummedAgain) {
+  for (const bool read : {false, true}) {
+    Plan plan = EmptyPlan();
+    const int w = AddState(plan, "w", kN);
+    ProgramBuilder b(plan);
+    const int x = b.Feed(0, kN), s = b.State(w), once = b.Value("once", kN), twice = b.Value("twice", kN), both = b.Value("both", kN),
+              next = b.State(w, "'");
+    const int y = b.Value("y", kN);
+    b.Launch("Map", {x}, {y});
+    b.Collective(Collective::kAllReduceSum, y, once);
+    b.Collective(Collective::kAllReduceSum, once, twice);
+    b.Launch("Mix", {twice, read ? once : s}, {both});
+    b.Launch("Update", {s, both}, {next});
+    plan.programs.push_back(b.Take());
+    AddStep(plan, {0, 0});
+    if (read) {
+      EXPECT_EQ(Faults(plan), "");  // as of a square of a sum, of which each sample has the same gradient
+    } else {
+      ExpectFault(plan, "sums 'once'");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
