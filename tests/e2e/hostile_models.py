@@ -47,6 +47,11 @@ def after(text, opset=17, shape="float[N,M]", **tensors):
     return lambda: graph(f"(float[2,4] x) => ({shape} y) {{ [fc] h = Gemm (x, w, b)  {text} }}", opset, **WEIGHTS, **tensors)
 
 
+def masked(mask):
+    """Attention of 3 queries to 5 keys, in 2 heads."""
+    return after("[r] y = Attention (q, k, k, m)", 23, "float[A,B,C,D]", q=(1, 2, 3, 4), k=(1, 2, 5, 4), m=mask)
+
+
 def loss(labels="int64[2] t", flags=""):
     return lambda: graph(f"(float[2,4] x, {labels}) => (float y) {{ [fc] h = Gemm (x, w, b)  [loss] y = SoftmaxCrossEntropyLoss {flags} (h, t) }}",
                          **WEIGHTS)
@@ -260,6 +265,27 @@ ROWS = {
     "F18c": ("GatherND: index 2^40", after("[r] y = GatherND (v, s)", v=(4, 3), s=[[BIG]]), "E-VALUE", ["GatherND 'r'", str(BIG)]),
     "F18d": ("ScatterND: index -9", after("[r] y = ScatterND (v, s, u)", v=(4, 3), s=[[-9]], u=(1, 3)), "E-VALUE", ["ScatterND 'r'", "-9"]),
     "F19b": ("Cast: to 0", after("[r] y = Cast <to = 0> (h)"), "E-ATTR", ["Cast 'r'", "'to'", "0"]),
+    "F20b": ("Einsum: a letter for 3 and for 4", after('[r] y = Einsum <equation = "ij,kj->ik"> (h, v)', v=(5, 4)), "E-ATTR", ["Einsum 'r'", "ij,kj->ik", "extents 3 and 4"]),
+    "F20c": ("Einsum: a letter of the output alone", after('[r] y = Einsum <equation = "ij->iz"> (h)'), "E-ATTR", ["Einsum 'r'", "ij->iz", "occurs in no input"]),
+    "F20d": ("Einsum: a letter twice in the output", after('[r] y = Einsum <equation = "ij->iij"> (h)'), "E-ATTR", ["Einsum 'r'", "ij->iij", "twice"]),
+    "F20e": ("Einsum: a digit", after('[r] y = Einsum <equation = "i1->i"> (h)'), "E-ATTR", ["Einsum 'r'", "i1->i", "unexpected character"]),
+    "F20f": ("Einsum: three letters for a matrix", after('[r] y = Einsum <equation = "ijk->ij"> (h)'), "E-ATTR", ["Einsum 'r'", "ijk->ij", "[2,3]"]),
+    "F20g": ("Einsum: no letters", after('[r] y = Einsum <equation = ""> (h)'), "E-ATTR", ["Einsum 'r'", "equation ''", "[2,3]"]),
+    "F20h": ("Einsum: two ellipses in a term", after('[r] y = Einsum <equation = "...i...j->ij"> (h)'), "E-ATTR", ["Einsum 'r'", "...i...j->ij"]),
+    "F20i": ("Einsum: two arrows", after('[r] y = Einsum <equation = "ij->i->j"> (h)'), "E-ATTR", ["Einsum 'r'", "ij->i->j"]),
+    "F20j": ("Einsum: the diagonal of a matrix that is not square", after('[r] y = Einsum <equation = "ii->i"> (h)'), "E-ATTR", ["Einsum 'r'", "ii->i", "extents 2 and 3"]),
+    "F20k": ("Einsum: two dots", after('[r] y = Einsum <equation = "i..j->ij"> (h)'), "E-ATTR", ["Einsum 'r'", "i..j->ij"]),
+    "F32b": ("Attention: a mask of 7 queries for 3", masked((7, 5)), "E-SHAPE", ["Attention 'r'", "float32[7,5]", "[1,2,3,5]"]),
+    "F32c": ("Attention: a mask of 7 keys for 5", masked((3, 7)), "E-SHAPE", ["Attention 'r'", "float32[3,7]", "[1,2,3,5]"]),
+    "F32d": ("Attention: a mask of rank 5", masked((1, 1, 1, 3, 5)), "E-SHAPE", ["Attention 'r'", "float32[1,1,1,3,5]", "[1,2,3,5]"]),
+    "F32e": ("Attention: a mask of 3 batches for 1", masked((3, 2, 3, 5)), "E-SHAPE", ["Attention 'r'", "float32[3,2,3,5]", "[1,2,3,5]"]),
+    "F32f": ("Attention: a mask of no queries", masked((0, 5)), "E-SHAPE", ["Attention 'r'", "float32[0,5]", "[1,2,3,5]"]),
+    "F33b": ("Attention: a mask of integers", masked(np.zeros((3, 5), "int64")), "E-TYPE", ["Attention 'r'", "int64[3,5]"]),
+    "F33c": ("Attention: a mask of float64", masked(np.zeros((3, 5), "float64")), "E-TYPE", ["Attention 'r'", "float64[3,5]"]),
+    "F32g": ("Where: a mask of 4 rows for 2", after("[r] y = Where (m, h, h)", m=np.ones((4, 3), bool)), "E-SHAPE", ["Where 'r'", "bool[4,3]", "float32[2,3]"]),
+    "F33d": ("Where: a mask of integers", after("[r] y = Where (m, h, h)", m=np.ones((2, 3), "int64")), "E-TYPE", ["Where 'r'", "'m'", "int64"]),
+    "F32h": ("Compress: a mask of 5 for 3", after("[r] y = Compress <axis = 1> (h, m)", m=np.ones(5, bool)), "E-VALUE", ["Compress 'r'", "element 4", "extent 3"]),
+    "F32i": ("Compress: a mask of rank 2", after("[r] y = Compress <axis = 1> (h, m)", m=np.ones((2, 2), bool)), "E-SHAPE", ["Compress 'r'", "rank 1"]),
     "F22b": ("TopK: k -1", after("[r] y, z = TopK (h, s)", s=[-1]), "E-VALUE", ["TopK 'r'", "-1"]),
     "F25b": ("Tile: -1 times", after("[r] y = Tile (h, s)", s=[-1, 2]), "E-VALUE", ["Tile 'r'", "-1"]),
     "F27b": ("Slice: steps of 0", after("[r] y = Slice (h, s, e, a, t)", s=[0], e=[1], a=[0], t=[0]), "E-VALUE", ["Slice 'r'", "step", "0"]),
