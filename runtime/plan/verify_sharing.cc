@@ -3,13 +3,11 @@
 // Every value of a program gets the set of places that share it: all ranks of these places have the same value, or can compute it from what
 // they share. It follows from the flow of data alone, and not from names or phases.
 // * Constants, step parameters and undivided feeds are shared by all places, and a state by those that hold it, by induction over the
-// steps.
-//   What depends on a rank's own samples (divided feeds, the number of its first sample, partial states) is shared by none, except that a
-//   place of one rank shares all that this rank has.
+//   steps. What depends on a rank's own samples (divided feeds, the number of its first sample, partial states) is shared by none, except
+//   that a place of one rank shares all that this rank has.
 // * The result of a collective is shared by the places of which the group has all ranks. Only a sum makes one value of many that differ.
 // * A value that is sent is also had by those that receive it. If the sender's place shares it, the receiver's does; if one rank sends it
-// to
-//   all other ranks of a place, that place shares it.
+//   to all other ranks of a place, that place shares it.
 // * Any other result is shared by the places that share all operands on which it depends. A branch depends on its condition, a loop on its
 //   number of iterations.
 // A state's next value must be shared by all places that hold the state. So a gradient must be summed over all of their ranks, and if one
