@@ -530,6 +530,8 @@ TEST(ReplicateData, RejectsOperatorsThatMixSamples) {
   for (const auto& [node, why] : std::map<std::string, std::string>{
            {"z = Softmax <axis = 0> (h)", "it operates along the batch axis"},
            {"z = ReduceLogSum <axes = [0]> (h)", "it reduces over samples in a way that devices cannot combine"},
+           {"i = Cast <to = 7> (h) m = ReduceMean <axes = [0]> (i) c = Cast <to = 1> (m) z = Add (h, c)",
+            "it rounds a mean over samples to an integer"},
            {"z = CumSum (h, zero)", "it accumulates along the batch axis"},
            {"t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t)", "two axes that depend on the batch size"},
            {"z = Gather <axis = 0> (h, zeros)", "it gathers along the batch axis"},
