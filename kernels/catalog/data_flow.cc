@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "kernels/catalog/pointwise.h"
 #include "kernels/catalog/pointwise_tensors.h"
