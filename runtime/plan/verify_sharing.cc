@@ -326,12 +326,15 @@ class SharingCheck : EntryRanks {
     return sets_.Join(set, flow.own);
   }
 
-  // The places that share a value, including those that it is sent to.
+  // The places that share a value, including those that it, or the whole that it is a part of, is sent to.
   int WithReceivers(Flow& flow, int buffer, int set) {
-    const auto found = flow.sent.find(flow.roots[static_cast<size_t>(buffer)]);
-    if (found == flow.sent.end()) return set;
-    if (sets_.Contains(set, flow.place)) set = sets_.Join(set, found->second.receiving);
-    return sets_.Join(set, found->second.covered);
+    for (int sent : {buffer, FamilyOf(flow.values.of, buffer)}) {
+      const auto found = flow.sent.find(flow.roots[static_cast<size_t>(sent)]);
+      if (found == flow.sent.end()) continue;
+      if (sets_.Contains(set, flow.place)) set = sets_.Join(set, found->second.receiving);
+      set = sets_.Join(set, found->second.covered);
+    }
+    return set;
   }
 
   void Write(Flow& flow, Values& values, int buffer, int set) {
@@ -344,11 +347,13 @@ class SharingCheck : EntryRanks {
   int Read(Flow& flow, const Values& values, int buffer) {
     const int exact = values.exact[static_cast<size_t>(buffer)], family = FamilyOf(values.of, buffer);
     if (exact != kUnknown) return exact;
-    if (values.family[static_cast<size_t>(family)] != kUnknown) return values.family[static_cast<size_t>(family)];
-    const auto from_around = values.given.find(family);
-    if (from_around != values.given.end()) return from_around->second;
-    const int given = Given(flow, values.of.buffers[static_cast<size_t>(family)]);
-    return &values == &flow.values ? WithReceivers(flow, buffer, given) : given;
+    int set = values.family[static_cast<size_t>(family)];
+    if (set == kUnknown) {
+      const auto from_around = values.given.find(family);
+      set = from_around != values.given.end() ? from_around->second : Given(flow, values.of.buffers[static_cast<size_t>(family)]);
+    }
+    // A view may be sent, which nothing writes.
+    return &values == &flow.values ? WithReceivers(flow, buffer, set) : set;
   }
 
   // The places that share a value from before the step.
