@@ -202,6 +202,39 @@ TEST(VerifySharing, StatesOfSeveralStagesNeedTheValueEverywhere) {
   ExpectFault(plan, "gives state 'count' a value that is not the same on all ranks that hold it: it depends on 'sum'");
 }
 
+// Nothing writes a part of a value that another stage gets.
+TEST(VerifySharing, PartsOfSharedValuesAreSent) {
+  Plan plan = EmptyPlan();
+  const int w = AddState(plan, "w", kN), count = AddState(plan, "count", kN / 2);
+  plan.places = {{kN * 8, 0}, {kN * 8, 0}};
+  plan.state[static_cast<size_t>(w)].places = {0};
+  for (int stage : {0, 1}) {
+    ProgramBuilder b(plan);
+    const int counter = b.State(count), next = b.State(count, "'");
+    int half = -1;
+    if (stage == 0) {
+      const int s = b.State(w), norm = b.Value("norm", kN);
+      half = b.Part("half", norm, 0, kN / 2);
+      b.Launch("Map", {s}, {norm});
+      b.Send(half, 1);
+    } else {
+      half = b.Value("half", kN / 2);
+      b.Recv(half, 0);
+    }
+    b.Launch("Update", {counter, half}, {next});
+    plan.programs.push_back(b.Take());
+    plan.programs.Mutable(plan.programs.size() - 1).place = stage;
+  }
+  Entry& entry = AddEntry(plan, EntryKind::kStep, 2 * kN, {0, 1, 0, 1});
+  for (size_t r = 0; r < 4; ++r) {
+    const auto first = static_cast<int>(r / 2 * 2);
+    entry.ranks[r].peers = {first, first + 1};
+    entry.ranks[r].shard_start = first / 2 * kN;
+    entry.ranks[r].shard_length = kN;
+  }
+  EXPECT_EQ(Faults(plan), "");
+}
+
 // A branch or a loop computes values from samples and others from states. Only the latter may become states.
 Plan WithBodies(bool loop, bool decided_by_samples, bool returns_samples) {
   Plan plan = EmptyPlan();
