@@ -11,10 +11,12 @@
 namespace gradloom {
 namespace {
 
+constexpr size_t kDeviceKinds = static_cast<size_t>(DeviceKind::kCuda) + 1;  // kCuda is the last
+
 struct Catalog {
-  std::array<std::vector<const KernelRow*>, 2> by_device;
+  std::array<std::vector<const KernelRow*>, kDeviceKinds> by_device;
   std::map<std::string_view, const KernelRow*> by_name;
-  std::map<std::pair<std::string_view, std::string_view>, std::vector<const KernelRow*>> by_op[2];
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<const KernelRow*>> by_op[kDeviceKinds];
 
   void Add(const KernelRow* row) {
     by_device[static_cast<size_t>(row->device)].push_back(row);
