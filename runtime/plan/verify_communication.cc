@@ -18,6 +18,8 @@ constexpr size_t kMaxOperations = size_t{1} << 26;
 class CommunicationCheck : EntryRanks {
  public:
   explicit CommunicationCheck(const EntryRanks& ranks) : EntryRanks(ranks) {
+    const auto shard_of_first = [&](const RankBinding& rank) { return ShardOf(rank) == ShardOf(entry_.ranks[0]); };
+    const bool divided = !std::all_of(entry_.ranks.begin(), entry_.ranks.end(), shard_of_first);
     std::map<int, std::vector<int>> holders;  // by place
     for (size_t r = 0; r < entry_.ranks.size(); ++r) holders[program(r).place].push_back(static_cast<int>(r));
     for (const Group& group : plan_.groups) {
@@ -27,7 +29,7 @@ class CommunicationCheck : EntryRanks {
         const auto is_member = [&](int rank) { return members_.back().contains(rank); };
         if (std::all_of(ranks.begin(), ranks.end(), is_member)) places.insert(place);
       }
-      sample_faults_.push_back(SampleFault(group));
+      sample_faults_.push_back(divided ? SampleFault(group) : "");
     }
   }
 
@@ -177,25 +179,22 @@ class CommunicationCheck : EntryRanks {
     return {members.begin(), members.end()};
   }
 
-  // Why sums over the group do not count every sample of the batch once, or "". Ranks that all have the same samples have sums of parts
-  // that are no samples, such as accumulated gradients.
+  static std::pair<int64_t, int64_t> ShardOf(const RankBinding& rank) { return {rank.shard_start, rank.shard_length}; }
+
+  // Why sums over the group do not count every sample of the batch once, or "". Not for ranks that all have the same samples: their sums
+  // are of parts that are no samples, such as accumulated gradients.
   std::string SampleFault(const Group& group) const {
-    const auto shard_of = [&](int rank) {
-      const RankBinding& bound = entry_.ranks[static_cast<size_t>(rank)];
-      return std::pair(bound.shard_start, bound.shard_length);
-    };
     std::vector<std::pair<int64_t, int64_t>> shards;
-    bool same = true;
-    for (size_t r = 0; r < entry_.ranks.size(); ++r) same &= shard_of(static_cast<int>(r)) == shard_of(0);
-    if (same) return "";
     for (int rank : group.ranks) {
-      if (shard_of(rank).second > 0) shards.push_back(shard_of(rank));
+      const RankBinding& bound = entry_.ranks[static_cast<size_t>(rank)];
+      if (bound.shard_length > 0) shards.push_back(ShardOf(bound));
     }
     std::sort(shards.begin(), shards.end());
     int64_t covered = 0;
     for (const auto& [start, length] : shards) {
       if (start < covered) return "counts the samples from " + std::to_string(start) + " several times";
-      if (start > covered) break;
+      // Shards past the end of the batch have been reported.
+      if (start > covered || length > entry_.batch - covered) break;
       covered += length;
     }
     return covered == entry_.batch ? "" : "lacks the samples from " + std::to_string(covered);
