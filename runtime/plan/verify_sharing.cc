@@ -133,6 +133,7 @@ class SharingCheck : EntryRanks {
  public:
   SharingCheck(const EntryRanks& ranks, const std::vector<Transfer>& transfers) : EntryRanks(ranks), sets_(plan_.places.size()) {
     place_size_.resize(plan_.places.size());
+    holders_.assign(plan_.state.size(), kUnknown);
     for (size_t r = 0; r < entry_.ranks.size(); ++r) ++place_size_[static_cast<size_t>(program(r).place)];
     std::vector<int> empty;
     for (size_t place = 0; place < place_size_.size(); ++place) {
@@ -188,8 +189,8 @@ class SharingCheck : EntryRanks {
   struct Flow {
     size_t rank;  // the first that runs it
     int place;
-    int own;  // the places that share what one rank has alone
-    Tables tables;
+    int own;               // the places that share what one rank has alone
+    const Tables* tables;  // of the place
     Values values;
     std::vector<int> roots;                              // by buffer: the one whose elements it has
     std::map<int, int> collectives;                      // by instruction: the places of which all bound groups have all ranks
@@ -208,8 +209,8 @@ class SharingCheck : EntryRanks {
       const auto [found, fresh] = flow_of_.emplace(entry_.ranks[r].program, flows_.size());
       if (fresh) {
         const int place = program(r).place;
-        flows_.push_back(
-            {r, place, CoveredBy({static_cast<int>(r)}), Tables(plan_, place), Values(program(r)), Roots(program(r)), {}, {}, {}});
+        const Tables& tables = tables_.try_emplace(place, plan_, place).first->second;
+        flows_.push_back({r, place, CoveredBy({static_cast<int>(r)}), &tables, Values(program(r)), Roots(program(r)), {}, {}, {}});
       }
       Flow& flow = flows_[found->second];
       for (int i : facts(r).communication) {
@@ -375,11 +376,15 @@ class SharingCheck : EntryRanks {
 
   // Null if it has no bytes.
   const StateTensor* StateAt(const Flow& flow, const Buffer& buffer) const {
-    const auto found = flow.tables.state.find(buffer.offset);
-    return buffer.bytes == 0 || found == flow.tables.state.end() ? nullptr : &plan_.state[static_cast<size_t>(found->second)];
+    const auto found = flow.tables->state.find(buffer.offset);
+    return buffer.bytes == 0 || found == flow.tables->state.end() ? nullptr : &plan_.state[static_cast<size_t>(found->second)];
   }
 
-  int Holders(const StateTensor& state) { return state.places.empty() ? sets_.all() : sets_.Of(state.places); }
+  int Holders(const StateTensor& state) {
+    int& known = holders_[static_cast<size_t>(&state - plan_.state.data())];
+    if (known == kUnknown) known = state.places.empty() ? sets_.all() : sets_.Of(state.places);
+    return known;
+  }
 
   // Notes the results of a launch, a copy, a branch or a loop.
   void Walk(Flow& flow, Values& values, const Instruction& instruction, int depth) {
@@ -393,8 +398,7 @@ class SharingCheck : EntryRanks {
       inputs.push_back(use.buffer < 0 ? sets_.all() : Read(flow, values, use.buffer));
       all = sets_.Meet(all, inputs.back());
     }
-    const bool apart = outputs.size() > 1 && instruction.kind == InstructionKind::kLaunch && instruction.domain == "gradloom";
-    const std::vector<OutputFlow> made = apart ? FlowsOf(CallOf(plan_, values.of, instruction)) : std::vector<OutputFlow>();
+    const std::vector<OutputFlow> made = FlowsOfLaunch(values.of, instruction, outputs);
     for (const OutputFlow& output : made) {
       int set = sets_.all();
       for (int i : output.inputs) set = sets_.Meet(set, inputs[static_cast<size_t>(i)]);
@@ -403,6 +407,18 @@ class SharingCheck : EntryRanks {
     }
     for (size_t k = 0; made.empty() && k < outputs.size(); ++k) {
       if (outputs[k] >= 0) Write(flow, values, outputs[k], all);
+    }
+  }
+
+  // Empty if each output is taken to depend on every input. That holds for launches that their kernel does not check before it runs, if
+  // outputs are absent or the attributes are no program.
+  std::vector<OutputFlow> FlowsOfLaunch(const Program& program, const Instruction& instruction, const std::vector<int>& outputs) const {
+    if (instruction.kind != InstructionKind::kLaunch || instruction.domain != "gradloom" || outputs.size() < 2) return {};
+    if (std::find(outputs.begin(), outputs.end(), -1) != outputs.end()) return {};
+    try {
+      return FlowsOf(CallOf(plan_, program, instruction));
+    } catch (const Error&) {
+      return {};
     }
   }
 
@@ -558,9 +574,11 @@ class SharingCheck : EntryRanks {
   }
 
   PlaceSets sets_;
-  std::vector<int> place_size_;  // by place: its number of ranks
-  int empty_places_ = 0;         // the places without ranks
-  bool divided_ = false;         // whether ranks have different samples
+  std::vector<int> place_size_;   // by place: its number of ranks
+  int empty_places_ = 0;          // the places without ranks
+  std::vector<int> holders_;      // by state: the places that hold it, if they have been asked for
+  bool divided_ = false;          // whether ranks have different samples
+  std::map<int, Tables> tables_;  // by place; flows refer to them
   std::vector<Flow> flows_;
   std::map<int, size_t> flow_of_;  // by program
 };

@@ -339,6 +339,25 @@ TEST(VerifySharing, FollowsResultsOfOneLaunch) {
   }
 }
 
+// Of a launch that its kernel does not check before it runs, each result may depend on every operand.
+TEST(VerifySharing, SurvivesLaunchesThatAreNoProgram) {
+  for (const bool absent : {false, true}) {
+    Plan plan = EmptyPlan();
+    const int w = AddState(plan, "w", kN);
+    ProgramBuilder b(plan);
+    const int x = b.Feed(0, kN), s = b.State(w), of_x = b.Value("of x", kN), of_s = b.Value("of s", kN), next = b.State(w, "'");
+    PointwiseProgram fused{.num_inputs = 2};
+    fused.outputs = {fused.Emit(PointwiseOp::kNeg, 0), fused.Emit(PointwiseOp::kNeg, 1)};
+    Instruction& launch = b.program().instructions[static_cast<size_t>(b.Launch("Fused", {x, s}, {absent ? -1 : of_x, of_s}))];
+    launch.domain = "gradloom";
+    if (absent) launch.attributes = fused.ToAttributes();
+    b.Launch("Update", {s, of_s}, {next});
+    plan.programs.push_back(b.Take());
+    AddStep(plan, {0, 0});
+    ExpectFault(plan, kDiffers);
+  }
+}
+
 TEST(VerifySharing, RejectsSumsThatAreOnlySummedAgain) {
   for (const bool read : {false, true}) {
     Plan plan = EmptyPlan();
