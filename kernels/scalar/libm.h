@@ -1,5 +1,7 @@
 // The functions of math.h by the standard library, for float and double: those of the reference kernels, and of CUDA's kernels for
 // operators that are not fused. Then the formulas of pointwise.def with these functions.
+//
+// Not for kernels/cpu/isa: the linker keeps one copy of each of these functions, which may be of an instruction set that a machine lacks.
 #pragma once
 
 #include <cmath>
