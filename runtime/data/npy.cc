@@ -304,6 +304,10 @@ Tensor ReadNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t byte
   return Numbers(read, ReadNumbersStart(read, bytes, where));
 }
 
+Shape ReadNpyShapeFrom(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
+  return ReadStart(read, bytes, where).header.shape;
+}
+
 Tensor ReadNpy(const std::string& path, int64_t limit_bytes) {
   InputFile file(path, limit_bytes);
   int64_t at = 0;

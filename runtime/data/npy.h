@@ -49,6 +49,9 @@ NpyArray ReadAnyNpyFrom(const std::function<void(void* out, int64_t bytes)>& rea
 std::optional<StoredArray> FindNpy(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where,
                                    int64_t& header_bytes);
 
+// The shape of the array at `read`, of numbers or of text, as for ReadNpyFrom. Reads no element.
+Shape ReadNpyShapeFrom(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where);
+
 // The bytes before the elements of a written array; a multiple of 64 long, as numpy writes it. Throws Error(kType) for bfloat16, which
 // numpy lacks.
 std::string NpyHeader(DType dtype, const Shape& shape);

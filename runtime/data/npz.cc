@@ -353,6 +353,19 @@ std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes) 
   return names;
 }
 
+std::map<std::string, Shape> NpzShapes(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes) {
+  const CheckedArchive file = OpenArchive(path, limit_bytes);
+  std::map<std::string, Shape> shapes;
+  for (const EntryInfo& info : file.entries) {
+    if (!names.contains(info.name)) continue;
+    const std::string place = PlaceOf(info, Escaped(path, 4096));
+    const Entry entry = OpenEntry(file.archive.get(), info, place);
+    const auto read = [&](void* out, int64_t bytes) { ReadFrom(entry.get(), out, bytes, place); };
+    shapes.emplace(info.name, ReadNpyShapeFrom(read, info.bytes, place));
+  }
+  return shapes;
+}
+
 std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t unpack_bytes, int64_t limit_bytes) {
   const CheckedArchive checked = OpenArchive(path, limit_bytes);
   const auto info =

@@ -33,6 +33,10 @@ NpzArrays ReadNpzArrays(const std::string& path, int64_t limit_bytes = kFileLimi
 // The names of the arrays, in the order of the file. Throws like ReadNpz, but unpacks nothing.
 std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 
+// The shapes of the arrays of these names that exist, of numbers or of text. Unpacks only the headers of these, and compares no checksums.
+// Throws like ReadNpz.
+std::map<std::string, Shape> NpzShapes(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes = kFileLimitBytes);
+
 // Opens one array of a file, which stays open; nullopt if there is none of this name, or like OpenNpy. Checksums are not compared. A
 // compressed array is unpacked by this call into a SpillBuffer if it has `unpack_bytes` or more; nullopt if it has fewer. Throws like
 // ReadNpz.

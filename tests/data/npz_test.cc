@@ -54,6 +54,16 @@ TEST_F(NpzTest, RoundTrip) {
   EXPECT_EQ(folder_.entries(), 1);
 }
 
+TEST_F(NpzTest, ShapesOfSomeArrays) {
+  for (const bool compress : {false, true}) {
+    WriteNpz(path_, Arrays(), compress);
+    const std::map<std::string, Shape> shapes = NpzShapes(path_, {"x", "zeros", "other"});
+    ASSERT_EQ(shapes.size(), 2);
+    EXPECT_EQ(shapes.at("x"), (Shape{2, 3}));
+    EXPECT_EQ(shapes.at("zeros"), Shape{100000});
+  }
+}
+
 TEST_F(NpzTest, NoArrays) {
   WriteNpz(path_, std::map<std::string, Tensor>{});
   EXPECT_TRUE(ReadNpz(path_).empty());

@@ -119,6 +119,15 @@ class SequencesTest(unittest.TestCase):
                     self.assertRegex(file.read(), r"\nshape = \{ ?T = 4 ?\}")
         said = self.run_command("predict", "runs/open", "--data", "short.npz", "--shape", "T=4", "-o", "p.npz", code=2).stderr
         self.assertIn("rows of shape [3,3], but the model expects [4,3]", said)
+        # Only the arrays that feed the model's inputs matter, under the names that --map gives them, and predictions need no labels.
+        with np.load("rows.npz") as rows:
+            np.savez("named.npz", steps=rows["x"], label=rows["label"], y=rows["label"], words=np.array(["a"] * ROWS))
+            np.savez_compressed("unlabelled.npz", steps=rows["x"][:, :3])
+        said = self.run_command("train", "open.onnx", *loss, "--data", "named.npz", "--map", "x=steps", "--map", "label=y", "--name", "named").stderr
+        self.assertIn("shape   T=4   [of the data", said)
+        self.run_command("predict", "runs/named", "--data", "unlabelled.npz", "-o", "p.npz")
+        with np.load("p.npz") as made:
+            self.assertEqual(made["scores"].shape, (ROWS, 3, CLASSES))
         # If the batch is a number in the file, nothing says along which axis the samples are.
         save("ambiguous.onnx", np.random.default_rng(SEED), False, 1)
         model = onnx.load("ambiguous.onnx")

@@ -1,6 +1,5 @@
 #include "tools/run/data_extents.h"
 
-#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -26,16 +25,20 @@ bool AllAreGiven(const Model& model, ImportOptions options) {
   }
 }
 
-// The shapes of the arrays, by the inputs that they may feed.
-std::map<std::string, Shape> ShapesOfArrays(const DataFile& file, const ColumnMap& columns) {
-  ColumnMap arrays = columns;
-  for (const std::string& name : NpzNames(file.path)) arrays.emplace(name, name);
+// The shapes of the arrays that feed the model's inputs, by input.
+std::map<std::string, Shape> ShapesOfInputs(const Model& model, const DataFile& file, const ColumnMap& columns) {
+  std::map<std::string, std::string> sources;
+  std::set<std::string> arrays;
+  for (const std::string& input : model.input_names()) {
+    const auto mapped = columns.find(input);
+    const std::string& source = mapped == columns.end() ? input : mapped->second;
+    sources.emplace(input, source);
+    arrays.insert(source);
+  }
+  const std::map<std::string, Shape> found = NpzShapes(file.path, arrays);
   std::map<std::string, Shape> shapes;
-  for (const auto& [input, array] : arrays) {
-    // Without its elements, unless it is compressed.
-    const std::optional<StoredArray> stored = OpenNpz(file.path, array, std::numeric_limits<int64_t>::max());
-    const Shape shape = stored ? stored->shape : ReadNpz(file.path, std::set<std::string>{array}).at(array).shape();
-    if (shape.rank() > 0) shapes.emplace(input, shape);
+  for (const auto& [input, source] : sources) {
+    if (const auto shape = found.find(source); shape != found.end() && shape->second.rank() > 0) shapes.emplace(input, shape->second);
   }
   return shapes;
 }
@@ -61,12 +64,12 @@ std::optional<std::vector<OpenExtent>> ExtentsAlong(const Model& model, ImportOp
 std::map<std::string, int64_t> ExtentsOfData(const Model& model, const ImportOptions& options, const std::string& path,
                                              const std::string& format, const ColumnMap& columns) {
   std::map<std::string, int64_t> found;
-  if (path.empty() || path.starts_with(kRandomData) || AllAreGiven(model, options)) return found;
+  if (path.empty() || path.starts_with(kRandomData)) return found;
   std::map<std::string, Shape> arrays;
   try {
     const DataFile file{FilesOf(path).front(), format};
     if (KindOfDataFile(file) != DataFileKind::kNpz) return found;
-    arrays = ShapesOfArrays(file, columns);
+    arrays = ShapesOfInputs(model, file, columns);
   } catch (const Error&) {
     return found;  // reading the data says what is wrong with it
   }
@@ -74,12 +77,19 @@ std::map<std::string, int64_t> ExtentsOfData(const Model& model, const ImportOpt
     const auto extents = ExtentsAlong(model, options, arrays, axis);
     if (!extents) continue;
     for (const OpenExtent& extent : *extents) {
-      const bool asks = !extent.is_batch && !extent.is_fixed && !options.shapes.contains(extent.symbol);
       const bool is_named = !extent.symbol.empty() && extent.symbol.find('=') == std::string::npos;  // by --shape NAME=N
-      if (asks && is_named && extent.value > 0) found.emplace(extent.symbol, extent.value);
+      if (!extent.is_batch && !extent.is_fixed && is_named && extent.value > 0) found.emplace(extent.symbol, extent.value);
     }
     return found;
   }
+  return found;
+}
+
+std::map<std::string, int64_t> MissingExtents(const Model& model, const ImportOptions& options, const std::string& path,
+                                              const std::string& format, const ColumnMap& columns) {
+  if (AllAreGiven(model, options)) return {};
+  std::map<std::string, int64_t> found = ExtentsOfData(model, options, path, format, columns);
+  std::erase_if(found, [&](const auto& extent) { return options.shapes.contains(extent.first); });
   return found;
 }
 

@@ -10,10 +10,14 @@
 
 namespace gradloom {
 
-// The extents of symbolic dimensions other than the batch, by name, for which `options` has no number, as the arrays of a .npz file have
-// them (the first one that `path` means). Empty for other data, if the arrays do not fit the model, and if the model declares its batch as
-// a number. `columns`: as in DataOptions.
+// The extents of symbolic dimensions other than the batch, by name, as the arrays of a .npz file have them (the first one that `path`
+// means), and as `options` has those that no array tells. Empty for other data, if the arrays do not fit the model, and if the model
+// declares its batch as a number. Of the arrays, only the headers are read. `columns`: as in DataOptions.
 std::map<std::string, int64_t> ExtentsOfData(const Model& model, const ImportOptions& options, const std::string& path,
                                              const std::string& format, const ColumnMap& columns);
+
+// Those of them for which `options` has no number.
+std::map<std::string, int64_t> MissingExtents(const Model& model, const ImportOptions& options, const std::string& path,
+                                              const std::string& format, const ColumnMap& columns);
 
 }  // namespace gradloom

@@ -122,7 +122,7 @@ class SetUpWork {
   void TakeExtentsOfData() {
     if (planned_ != nullptr || configuration_.Text("data.train").empty()) return;
     const DataOptions data = DataOptionsOf(configuration_);
-    const auto found = ExtentsOfData(model_, compile_.import, data.train, data.format, data.columns);
+    const auto found = MissingExtents(model_, compile_.import, data.train, data.format, data.columns);
     if (found.empty()) return;
     std::vector<std::string> words;
     std::string line;

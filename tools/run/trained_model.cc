@@ -225,10 +225,9 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, c
   if (made.options.import.batch == 0) made.options.import.batch = kDefaultBatch;
   const OriginKind origin = configuration_.origin("model.shape").kind;
   if (origin != OriginKind::kFlag && origin != OriginKind::kSet) {
-    ImportOptions open = made.options.import;
-    open.shapes.clear();
-    for (const auto& [symbol, extent] : ExtentsOfData(*made.model, open, data, configuration_.Text("data.format"), columns_))
-      made.options.import.shapes[symbol] = extent;
+    ImportOptions& import = made.options.import;
+    for (const auto& [symbol, extent] : ExtentsOfData(*made.model, import, data, configuration_.Text("data.format"), columns_))
+      import.shapes[symbol] = extent;
   }
   made.graph = Import(*made.model, made.options.import);
   std::vector<std::string> notes;
