@@ -52,7 +52,7 @@ class RunParts {
 
   // Starts the clock of the save interval.
   void StartClock() { saved_at_ = std::chrono::steady_clock::now(); }
-  // On rank 0, after each step: whether its clock requires a save. True once per save.
+  // On rank 0, for each TrainingJob::StopSignal: whether its clock requires a save. True once per save.
   bool IsSaveDue();
   // Whether the processes are to save now, given what they agreed on.
   bool IsDue(bool agreed);

@@ -368,7 +368,7 @@ int TrainingJob::StopSignal(int received, int64_t saved_step, bool save_is_due) 
     if (i != me) communicator_->Receive(i, Communicator::kScalarsTag, &theirs, sizeof theirs);
     if (agreed == 0) agreed = static_cast<int>(theirs.signal);
     if (i == 0) saved_step_ = theirs.saved_step;
-    if (i == 0) save_agreed_ = theirs.save_is_due != 0;
+    if (i == 0) save_agreed_ |= theirs.save_is_due != 0;
     waited_[static_cast<size_t>(i)] = theirs.waited;
   }
   exchanging_ = true;

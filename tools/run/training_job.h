@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -85,12 +86,12 @@ class TrainingJob {
   // the same plan. Errors as SharedTraining::Make's.
   std::shared_ptr<SharedTraining> ShareParameters(const Plan& plan) const;
 
-  // Call after each step. Returns the signal that stops the run after this step; 0: none. `received`: a signal of this process. A signal of
-  // any process stops the run one step later, in all processes at once. `saved_step`: of rank 0's last checkpoint. `save_is_due`: whether
-  // rank 0's clock requires a save.
+  // Call after each step, and between two batches of an evaluation. Returns the signal that stops the run now; 0: none. `received`: a signal
+  // of this process. A signal of any process stops the run one call later, in all processes at once. `saved_step`: of rank 0's last
+  // checkpoint. `save_is_due`: whether rank 0's clock requires a save.
   int StopSignal(int received, int64_t saved_step, bool save_is_due = false);
-  // Whether rank 0 reported after the previous step that a save is due; the same in all processes.
-  bool save_agreed() const { return save_agreed_; }
+  // Whether rank 0 has reported since the last call, before the last StopSignal, that a save is due; the same in all processes.
+  bool TakeSaveAgreed() { return std::exchange(save_agreed_, false); }
 
   // Marks work of rank 0 that the others wait for.
   void SetBusy(bool busy);

@@ -347,7 +347,7 @@ class TrainingRun {
       ending_.signal = job_->StopSignal(StopSignals::received(), SavedStep(), parts_->IsSaveDue());
       return ending_.signal != 0;
     };
-    if (parts_->needed()) options.save_is_due = [this] { return parts_->IsDue(job_->save_agreed()); };
+    if (parts_->needed()) options.save_is_due = [this] { return parts_->IsDue(job_->TakeSaveAgreed()); };
     return options;
   }
 
