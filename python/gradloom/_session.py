@@ -78,7 +78,7 @@ class Checkpoint(Owner):
         """What the folder of a run has that could not be loaded, newer than this checkpoint or of unknown age: "FOLDER: reason" for each."""
         text = ctypes.c_void_p()
         library().GetSkippedCheckpoints(self._handle, ctypes.byref(text))
-        return taken(text.value).decode("utf-8", "replace").splitlines()
+        return taken(text.value).decode("utf-8", "replace").split("\n")[:-1]
 
 
 class Session(Owner):

@@ -428,7 +428,8 @@ void Trainer::set_state(const std::string& text) {
     if (options_.shared != nullptr) own_updates_ = json.value("own_updates", int64_t{-1});
     // Missing in checkpoints of older releases, where evaluations were not interrupted.
     last_lr_ = json.value("last_lr", 0.0);
-    evaluation_due_ = json.value("evaluation_due", false);
+    // Processes that train one set of parameters do not interrupt evaluations.
+    evaluation_due_ = options_.shared == nullptr && json.value("evaluation_due", false);
     // Missing in checkpoints of older releases, and empty if the run had none.
     const std::string plateau = json.value("plateau", "");
     if (plateau_ && !plateau.empty()) {
