@@ -86,8 +86,8 @@ class TrainingJob {
   // the same plan. Errors as SharedTraining::Make's.
   std::shared_ptr<SharedTraining> ShareParameters(const Plan& plan) const;
 
-  // Call after each step, and between two batches of an evaluation. Returns the signal that stops the run now; 0: none. `received`: a signal
-  // of this process. A signal of any process stops the run one call later, in all processes at once. `saved_step`: of rank 0's last
+  // Call after each step, and between two batches of an evaluation. Returns the signal that stops the run now; 0: none. `received`: a
+  // signal of this process. A signal of any process stops the run one call later, in all processes at once. `saved_step`: of rank 0's last
   // checkpoint. `save_is_due`: whether rank 0's clock requires a save.
   int StopSignal(int received, int64_t saved_step, bool save_is_due = false);
   // Whether rank 0 has reported since the last call, before the last StopSignal, that a save is due; the same in all processes.
