@@ -144,7 +144,8 @@ struct Transfer {
   size_t sender, receiver;
   int send, recv;
 };
-// Checks "ranks": those that hold a state give it the same next value. `transfers`: all of the entry, in which all communication is matched.
+// Checks "ranks": those that hold a state give it the same next value. `transfers`: all of the entry, in which all communication is
+// matched.
 void CheckSharing(const EntryRanks& ranks, const std::vector<Transfer>& transfers);
 // Checks "ranks": all take part in the same collectives. The ranks' programs must be sound.
 void CheckCommunication(const EntryRanks& ranks);
