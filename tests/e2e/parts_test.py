@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import numpy as np
@@ -147,6 +148,19 @@ class PartsTest(JobTest):
         steps = [name for name in os.listdir(self.path("clock", "checkpoints")) if name.startswith("step-")]
         self.assertGreaterEqual(len(steps), 1, steps)
         self.assertEqual({len(self.parts(self.path("clock", "checkpoints", step))) for step in steps}, {2})
+
+    def test_saves_that_fall_due_during_evaluations(self):
+        """Most of the time goes to evaluations of many batches, between which the processes agree on signals and saves, too. The first
+        evaluation stays the best, so that there are few other saves."""
+        for epochs in (8, 32, 128, 512):
+            name = f"evaluated{epochs}"
+            start = time.monotonic()
+            self.job(2, self.train(name, TWO, devices="cpu:1", epochs=str(epochs), batch="8", accumulate="1", eval_split="95%", save_every="1s",
+                                   best="eval/loss:max", keep="1000"))
+            if time.monotonic() - start > 6:
+                break
+        steps = [step for step in os.listdir(self.path(name, "checkpoints")) if step.startswith("step-")]
+        self.assertGreaterEqual(len(steps), 4, steps)
 
     def test_all_skip_non_finite_batches(self):
         with open("models/data/digits.csv.gz", "rb") as file:
