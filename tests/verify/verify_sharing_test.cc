@@ -322,8 +322,7 @@ TEST(VerifySharing, FollowsResultsOfOneLaunch) {
     Plan plan = EmptyPlan();
     const int w = AddState(plan, "w", kN);
     ProgramBuilder b(plan);
-    const int x = b.Feed(0, kN), s = b.State(w), of_x = absent ? -1 : b.Value("of x", kN), of_s = b.Value("of s", kN),
-              next = b.State(w, "'");
+    const int x = b.Feed(0, kN), s = b.State(w), of_x = b.Value("of x", kN), of_s = b.Value("of s", kN), next = b.State(w, "'");
     PointwiseProgram fused{.num_inputs = 2};
     fused.outputs = {fused.Emit(PointwiseOp::kNeg, 0), fused.Emit(PointwiseOp::kNeg, 1)};
     Instruction& launch = b.program().instructions[static_cast<size_t>(b.Launch("Fused", {x, s}, {of_x, of_s}))];
