@@ -67,9 +67,8 @@ class Compiler {
     plan_.targets.push_back({options_.recipe.device, options_.recipe.isa, options_.recipe.threads});
     plan_.schedule = options_.recipe.schedule;
     ChooseStages();
-    if (const auto& losses = options_.recipe.losses; !losses.empty())
-      plan_.properties["loss"] = JoinedTexts(
-          losses, [](const LossTerm& term) { return term.ToString(); }, " + ");
+    const auto text_of = [](const LossTerm& term) { return term.ToString(); };
+    if (!options_.recipe.losses.empty()) plan_.properties["loss"] = JoinedTexts(options_.recipe.losses, text_of, " + ");
     plan_.properties.emplace(kFailedSteps, kChangeNothing);
     for (const std::string& origin : options_.recipe.tail) plan_.properties[kTailProperty] += origin + "\n";
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
@@ -112,7 +111,8 @@ class Compiler {
       context.divided = divided;
       return RunStage(context, options_.control, PassStage::kBatch);
     }
-    divided ? AddDivided(request, context.batch) : AddUndivided(request, *whole);
+    if (divided) return AddDivided(request, context.batch);
+    AddUndivided(request, *whole);
   }
 
   void AddUndivided(const EntryRequest& request, ImportedBatch& whole) {
