@@ -2,6 +2,7 @@
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -64,6 +65,28 @@ TEST(Compile, AcceptsSettingsAndRejectsUnknownOnes) {
   const auto both = gradloom::Compile(gradloom::Model("models/housing_mlp.onnx"), options);
   EXPECT_EQ(both.Property("loss"), "mse(value, target)*0.5 + l1(value, target)*0.25");
   EXPECT_EQ(both.Property("no such thing"), "");
+}
+
+TEST(Loss, NamesTheTermsOfTheKeys) {
+  using gradloom::Loss;
+  const std::pair<Loss, std::string> cases[] = {{Loss::BceWithLogits("value", "target"), "bce_with_logits(value, target)"},
+                                                {Loss::KlDiv("value", "target"), "kl_div(value, target)"},
+                                                {Loss::SmoothL1("value", "target"), "smooth_l1(value, target)"},
+                                                {Loss::Huber("value", "target"), "huber(value, target)"}};
+  const gradloom::Model model("models/housing_mlp.onnx");
+  for (const auto& [loss, text] : cases) {
+    EXPECT_EQ(gradloom::Compile(model, {.loss = loss, .batch = kBatch}).Property("loss"), text);
+  }
+}
+
+TEST(Library, ListsItsSettingsAndVersion) {
+  GradloomText* text = nullptr;
+  gradloom::internal::Check(gradloom::internal::Api().GetSettings(&text));
+  const std::string settings = gradloom::internal::Take(text);
+  EXPECT_NE(settings.find("\"optimizer.lr\":{"), std::string::npos) << settings;
+  EXPECT_NE(settings.find("\"train.accumulate\":{"), std::string::npos) << settings;
+  const std::string version = gradloom::LibraryVersion();
+  EXPECT_EQ(std::count(version.begin(), version.end(), '.'), 2) << version;
 }
 
 gradloom::Plan PlanWith(const gradloom::Optimizer& optimizer, const gradloom::Settings& settings = {}) {

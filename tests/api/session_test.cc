@@ -255,6 +255,32 @@ TEST(Session, SetsParametersByNameAndAsOneVector) {
   EXPECT_THROW(other.SetFlatParameters(std::vector<float>(3)), gradloom::Error);
 }
 
+TEST(Session, ResetsGradients) {
+  const Samples samples(11), dropped(12);
+  gradloom::Session session(WithGradients()), plain(WithGradients());
+  session.Backward(dropped.feeds());
+  session.ResetGradients();
+  EXPECT_THROW(session.Update(), gradloom::Error);
+  for (gradloom::Session* each : {&session, &plain}) {
+    each->Backward(samples.feeds());
+    EXPECT_TRUE(each->Update().updated);
+  }
+  EXPECT_EQ(session.FlatParameters(), plain.FlatParameters());
+}
+
+TEST(Session, StopsSharing) {
+  const std::string name = "gradloom-session-test-" + std::to_string(getpid());
+  gradloom::Session session(Plain());
+  session.ShareParameters(name);
+  const gradloom::AttachedParameters attached(name);
+  EXPECT_EQ(attached.views().size(), session.Parameters(false).size());
+  session.StopSharing();
+  EXPECT_THROW(gradloom::AttachedParameters{name}, gradloom::Error);
+  // What is attached stays valid, and the session trains on.
+  session.Step(Samples(13).feeds());
+  EXPECT_EQ(attached.Copy("layer1.bias").shape(), (std::vector<int64_t>{16}));
+}
+
 TEST(Session, StepsAsynchronously) {
   const Samples samples(5);
   gradloom::Session plain(Plain()), async(Plain());
@@ -395,6 +421,7 @@ TEST(Checkpoint, ResumesToTheSameBits) {
   EXPECT_EQ(resumed.learning_rate(), 0.125);
   EXPECT_EQ(resumed.Property("data"), "samples 6");
   EXPECT_EQ(resumed.Property("no such thing"), std::nullopt);
+  EXPECT_EQ(gradloom::Checkpoint::Load(TemporaryFile("checkpoint")).Skipped(), "");
   session.Step(samples.feeds());
   resumed.Step(samples.feeds());
   EXPECT_EQ(session.FlatParameters(), resumed.FlatParameters());
