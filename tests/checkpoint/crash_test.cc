@@ -1,11 +1,15 @@
-// The power fails at any time during a run that saves. The last save that was reported as safe, or a later one, loads.
+// The power fails at any time during a run that saves. The last save that was reported as safe, or a later one, loads, and LATEST and BEST
+// name what they did when it was reported, or a later one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <random>
+#include <string>
 
+#include "runtime/base/file.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "tests/base/temporary_folder.h"
 #include "tests/checkpoint/crash_disk.h"
 #include "tests/checkpoint/sample_session.h"
@@ -44,6 +48,13 @@ TEST(CrashTest, ReportedSavesSurvivePowerFailure) {
       ASSERT_GE(sequence, saves) << "after " << calls << " calls";
       ASSERT_EQ(restored.step, steps[static_cast<size_t>(sequence) - 1]);
       ASSERT_EQ(restored.bits, SampleBits(restored.step));
+      std::string latest = ReadWholeFile(crashed + "/c/LATEST");
+      latest.pop_back();
+      ASSERT_GE(ReadManifest(crashed + "/c/" + latest).sequence, saves) << "after " << calls << " calls";
+      if (saves >= 2) {
+        ASSERT_EQ(ReadWholeFile(crashed + "/c/BEST"), "step-000002\n") << "after " << calls << " calls";
+        ReadManifest(crashed + "/c/step-000002");
+      }
       (sequence == saves ? before : after) += 1;
       std::filesystem::remove_all(crashed);
     }
