@@ -1,7 +1,8 @@
 // Preloaded into a command to make one system call fail. Calls that create, write, sync, rename, truncate or remove a file with
 // GRADLOOM_FAIL_PATH in its path are counted from 1. The one with the number GRADLOOM_FAIL_CALL fails as GRADLOOM_FAIL_HOW says: an errno
-// ("28"), an errno from this call on ("28+"), "kill" (SIGKILL when the call begins), or "short" (a write writes half of its bytes). When
-// the command ends, "calls N" with the number of calls and "failed NAME PATH" are printed to stderr.
+// ("28"), an errno from this call on ("28+"), "kill" (SIGKILL when the call begins), "short" (a write writes half of its bytes), or "slow+"
+// (from this call on, each sync takes half a second). When the command ends, "calls N" with the number of calls and "failed NAME PATH" are
+// printed to stderr.
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
@@ -42,9 +43,9 @@ Function Next(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-enum class Fault { kNone, kError, kShort };
+enum class Fault { kNone, kError, kShort, kSlow };
 
-// Whether this call fails. Sets errno for one that does.
+// How this call fails. Sets errno for an error.
 Fault FaultOf(const char* name, const std::string& path) {
   Plan& plan = ThePlan();
   if (plan.part.empty() || path.find(plan.part) == std::string::npos) return Fault::kNone;
@@ -54,6 +55,7 @@ Fault FaultOf(const char* name, const std::string& path) {
   if (call == plan.number) std::fprintf(stderr, "failed %s %s\n", name, path.c_str());
   if (plan.how == "kill") kill(getpid(), SIGKILL);
   if (plan.how == "short") return Fault::kShort;
+  if (plan.how == "slow+") return Fault::kSlow;
   errno = std::atoi(plan.how.c_str());
   return Fault::kError;
 }
@@ -111,7 +113,9 @@ ssize_t FailingWritev(int fd, const iovec* parts, int count) {
 int FailingSync(int fd) __asm__("fsync");
 int FailingSync(int fd) {
   static const auto next = Next<int (*)(int)>("fsync");
-  return Fails("sync", PathOf(fd)) ? -1 : next(fd);
+  const Fault fault = FaultOf("sync", PathOf(fd));
+  if (fault == Fault::kSlow) usleep(500'000);
+  return fault == Fault::kError ? -1 : next(fd);
 }
 
 int FailingRename(const char* from, const char* to) __asm__("rename");

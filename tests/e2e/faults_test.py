@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 GRADLOOM, FAILING_CALL = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
@@ -74,12 +75,16 @@ class FaultsTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.base)
 
     @staticmethod
-    def command(words, folder=".", part="", call=0, how="", file_bytes=None):
+    def environment(part="", call=0, how=""):
+        around = {"LD_PRELOAD": FAILING_CALL, "GRADLOOM_FAIL_PATH": part, "GRADLOOM_FAIL_CALL": str(call), "GRADLOOM_FAIL_HOW": how} if part else {}
+        return {**os.environ, "OMP_NUM_THREADS": "1", **around}
+
+    @classmethod
+    def command(cls, words, folder=".", file_bytes=None, **fault):
         # Without a function to call in between, Python does not have to copy its own memory map for each command.
         limit = None if file_bytes is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-        around = {"LD_PRELOAD": FAILING_CALL, "GRADLOOM_FAIL_PATH": part, "GRADLOOM_FAIL_CALL": str(call), "GRADLOOM_FAIL_HOW": how} if part else {}
         return subprocess.run([GRADLOOM, *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, preexec_fn=limit,
-                              env={**os.environ, "OMP_NUM_THREADS": "1", **around})
+                              env=cls.environment(**fault))
 
     @classmethod
     def train(cls, folder, name, changes=(), **fault):
@@ -123,7 +128,8 @@ class FaultsTest(unittest.TestCase):
             for output in command.outputs:
                 sample_files.write(f"{folder}/outputs/{output}", OLD)
         self.how = how
-        done = self.command(words, folder, "outputs", call, how) if how != "rlimit" else self.command(words, folder, file_bytes=call)
+        fault = {"part": "outputs", "call": call, "how": how} if how != "rlimit" else {"file_bytes": call}
+        done = self.command(words, folder, **fault)
         made = self.made(folder)
         left = [entry for entry in made if ".tmp." in entry]
         for entry in set(made) - set(left):
@@ -154,7 +160,7 @@ class FaultsTest(unittest.TestCase):
             rng = random.Random(f"{SEED} {name}")
             words = shlex.split(command.words)
             folder = self.fresh("good")
-            done = self.command(words, folder, "outputs")
+            done = self.command(words, folder, part="outputs")
             self.assertEqual(done.returncode, 0, done.stderr)
             good = self.made(folder)
             self.assertEqual(set(good), set(command.outputs))
@@ -227,6 +233,32 @@ class FaultsTest(unittest.TestCase):
         more = {"--epochs": "3"}
         self.faults_of_run("resume for longer", whole, lambda folder, **fault: self.command(changed(["resume", "runs/r"], more), folder, **fault),
                            f"{longer}/runs/r", more)
+
+    def test_the_default_cadence_on_a_slow_disk(self):
+        """Epochs that end while a checkpoint is being written are not saved, but the best evaluation and the end are."""
+        epochs, pointer = 40, "runs/r/checkpoints/LATEST"
+        changes = {"--epochs": str(epochs), "--eval-every": "1ep", "--save-every": "auto"}
+        each = self.fresh("each", out=False)
+        done = self.train(each, "r", {**changes, "--save-every": "1ep"}, part=pointer)
+        # A save creates, writes, syncs and renames the file.
+        self.assertIn(f"\ncalls {4 * epochs}\n", done.stderr)
+        slow = {"part": pointer, "call": 1, "how": "slow+"}
+        few = self.fresh("few", out=False)
+        done = self.train(few, "r", changes, **slow)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLess(int(re.search(r"^calls (\d+)$", done.stderr, re.MULTILINE)[1]), 4 * epochs / 2)
+        killed = self.fresh("killed", out=False)
+        process = subprocess.Popen([GRADLOOM, *changed(TRAIN, changes), "--name", "r"], cwd=killed, stderr=subprocess.DEVNULL,
+                                   env=self.environment(**slow))
+        while not os.path.exists(f"{killed}/{pointer}") and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        self.assertEqual(process.wait(), -signal.SIGKILL)
+        self.go_on(killed, "r", {})
+        for folder in (few, killed):
+            self.same_run(folder, f"{each}/runs/r")
+            for name in ("LATEST", "BEST"):
+                self.assertEqual(*(sample_files.read(f"{run}/runs/r/checkpoints/{name}") for run in (folder, each)), f"{name} of {folder}")
 
 
 if __name__ == "__main__":

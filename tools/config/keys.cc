@@ -330,8 +330,9 @@ constexpr Key kKeys[] = {
      "--save-every",
      kText,
      kUseRun,
-     "1ep",
-     "save after each epoch (1ep), every 500 updates (500), every 10min, or never except at the end",
+     "auto",
+     "save after each epoch (1ep), every 500 updates (500), every 10min, or never except at the end; auto: after the epochs that end while "
+     "no save is being written",
      "",
      {},
      "save_every save_interval"},

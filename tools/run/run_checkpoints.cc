@@ -28,6 +28,10 @@ int64_t StateBytes(const Plan& plan) {
 // than by size, unless it is very large.
 int64_t LimitFor(const Plan& plan) { return 4 * StateBytes(plan) + (int64_t{1} << 30); }
 
+// Above this number of bytes of state, a better state waits for the write in progress instead of being copied meanwhile: large models
+// should not need the memory for a second copy.
+constexpr int64_t kMostKeptBytes = int64_t{64} << 20;
+
 CheckpointOptions OptionsOf(const Configuration& configuration) { return {.keep = configuration.Integer("checkpoint.keep")}; }
 
 // The folder of the run with these checkpoints, quoted for a shell.
@@ -56,6 +60,7 @@ RunCheckpoints::RunCheckpoints(const std::string& folder, const Configuration& c
       plan_(IdentityOf(*set_up.plan)),
       folder_(folder, plan_, OptionsOf(configuration)),
       parts_(parts),
+      auto_(configuration.Text("checkpoint.every") == "auto"),
       continue_on_failure_(configuration.Text("checkpoint.on_error") == "continue") {
   for (const std::string& name : folder_.leftovers()) log_.Line("skipped " + Escaped(name, 4096) + ": an unfinished save; removed");
 }
@@ -155,51 +160,76 @@ void RunCheckpoints::OnEvaluation(const EvaluationReport&) {
 
 void RunCheckpoints::OnSave(SaveReason reason) {
   const auto start = std::chrono::steady_clock::now();
-  const bool saves = Saves(reason);
-  if (parts_ != nullptr) parts_->Announce(saves);
-  if (saves) Save(reason == SaveReason::kBest, reason == SaveReason::kEnd || reason == SaveReason::kStopRequested);
+  if (writing_ && written_) Finish();
+  if (!PutsOff(reason)) {
+    FinishAll();
+    const bool saves = session_.batch() != saved_batch_ || reason == SaveReason::kBest;
+    if (parts_ != nullptr) parts_->Announce(saves);
+    if (saves) Save(reason == SaveReason::kBest, reason == SaveReason::kEnd || reason == SaveReason::kStopRequested);
+  }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-bool RunCheckpoints::Saves(SaveReason reason) {
-  const int64_t batch = session_.batch();
+bool RunCheckpoints::PutsOff(SaveReason reason) {
   // Processes that save parts agree on the next save only after this one is complete.
-  if (reason == SaveReason::kInterval && parts_ == nullptr && writing_ && writing_batch_ == batch) return false;
-  Finish();
-  return batch != saved_batch_ || reason == SaveReason::kBest;
+  if (!writing_ || parts_ != nullptr) return false;
+  if (reason == SaveReason::kInterval) return auto_ || current_.batch == session_.batch();
+  return reason == SaveReason::kBest && auto_ && KeepBest();
+}
+
+bool RunCheckpoints::KeepBest() {
+  if (StateBytes(*set_up_.plan) > kMostKeptBytes) return false;
+  // The state that was kept before is not the best any more.
+  has_next_ = false;
+  Describe(true, next_);
+  has_next_ = Copy(next_);
+  return has_next_;
+}
+
+void RunCheckpoints::Describe(bool best, PendingSave& save) const {
+  const int64_t batch = session_.batch(), per_epoch = trainer_->batches_per_epoch();
+  save.state.cursor = {batch / per_epoch, batch % per_epoch, set_up_.options.batch, set_up_.data.train.rows()};
+  save.state.callbacks = {{kTrainer, trainer_->state()}, {kRecords, records_->state()}};
+  save.best = best;
+  save.batch = batch;
+  save.step = session_.step();
+}
+
+bool RunCheckpoints::Copy(PendingSave& save) {
+  try {
+    save.copy.Take(session_);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
 }
 
 void RunCheckpoints::Save(bool best, bool last) {
-  const int64_t batch = session_.batch(), per_epoch = trainer_->batches_per_epoch();
-  RunState state;
-  state.cursor = {batch / per_epoch, batch % per_epoch, set_up_.options.batch, set_up_.data.train.rows()};
-  state.callbacks = {{kTrainer, trainer_->state()}, {kRecords, records_->state()}};
-  writing_ = true;
-  written_ = false;
-  writing_batch_ = batch;
-  writing_step_ = session_.step();
   // What a run had at its end is older than this checkpoint, even if it had trained for longer, so nobody may take it for the newest. It
   // is removed first, because a process may be killed in between.
   std::error_code error;
   std::filesystem::remove(RunFolder::Open(std::filesystem::path(folder_.path()).parent_path().string()).StatePath(), error);
-  bool copied = true;
-  try {
-    copy_.Take(session_);
-  } catch (const std::bad_alloc&) {
-    copied = false;
-  }
+  Describe(best, current_);
+  const bool copied = Copy(current_);
   if (copied) {
-    writer_.Start([this, state = std::move(state), best] { Write(copy_.state(), state, best); });
+    StartWrite();
   } else {
-    Write(SavedStateOf(session_), state, best);
+    Write(SavedStateOf(session_));
+    writing_ = true;
   }
-  if (last || !copied) Finish();
+  if (last || !copied) FinishAll();
 }
 
-void RunCheckpoints::Write(const SavedState& saved, const RunState& state, bool best) {
+void RunCheckpoints::StartWrite() {
+  written_ = false;
+  writer_.Start([this] { Write(current_.copy.state()); });
+  writing_ = true;
+}
+
+void RunCheckpoints::Write(const SavedState& saved) {
   try {
     CheckFinite(saved, last_path_.empty() ? "" : "last checkpoint: " + Escaped(last_path_, 4096));
-    saved_ = folder_.Save(saved, state, best, parts_);
+    saved_ = folder_.Save(saved, current_.state, current_.best, parts_);
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -209,28 +239,43 @@ void RunCheckpoints::Write(const SavedState& saved, const RunState& state, bool 
 }
 
 void RunCheckpoints::Finish() {
-  if (!writing_) return;
-  writer_.Wait();
-  writing_ = false;
+  if (writing_) {
+    writer_.Wait();
+    writing_ = false;
+    TakeResult();
+  }
+  if (!has_next_) return;
+  has_next_ = false;
+  std::swap(current_, next_);
+  StartWrite();
+}
+
+void RunCheckpoints::TakeResult() {
   const std::exception_ptr failure = std::exchange(failure_, nullptr);
   try {
     if (failure != nullptr) std::rethrow_exception(failure);
   } catch (const Error& error) {
     if (!continue_on_failure_ || error.code() != ErrorCode::kResource) throw;
-    return Warn("saving the checkpoint of step " + std::to_string(writing_step_) + " failed: " + error.message());
+    return Warn("saving the checkpoint of step " + std::to_string(current_.step) + " failed: " + error.message());
   }
   const SavedCheckpoint saved = *std::exchange(saved_, std::nullopt);
   for (const std::string& warning : saved.warnings) Warn(warning);
   last_path_ = saved.path;
-  saved_batch_ = writing_batch_;
-  saved_step_ = writing_step_;
+  saved_batch_ = current_.batch;
+  saved_step_ = current_.step;
+}
+
+void RunCheckpoints::FinishAll() {
+  while (writing_ || has_next_) Finish();
 }
 
 void RunCheckpoints::WaitIgnoringErrors() {
-  try {
-    Finish();
-  } catch (const std::exception&) {
-    // The run has failed for another reason.
+  while (writing_ || has_next_) {
+    try {
+      Finish();
+    } catch (const std::exception&) {
+      // The run has failed for another reason.
+    }
   }
 }
 

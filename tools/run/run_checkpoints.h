@@ -50,13 +50,14 @@ class RunCheckpoints : public TrainerObserver {
   void Keep(const Trainer& trainer, RunRecords& records, RunScreen& screen);
 
   // Saves at most once per step, however many reasons there are. The state is copied, and a thread writes it while the run continues. One
-  // write runs at a time, and the last one of the run is waited for. An exception in a write is thrown by the next of these calls:
-  // Error(kDiverged) naming a parameter that is not finite, or Error(kResource) if the write failed and checkpoint.on_error is not
-  // "continue".
+  // write runs at a time. A save that is asked for meanwhile waits for it, unless checkpoint.every is "auto": then a save after an epoch is
+  // left out, and the best state is kept until it can be written, or another is better. The last save of the run and those before it are
+  // waited for. An exception in a write is thrown by one of the next of these calls: Error(kDiverged) naming a parameter that is not
+  // finite, or Error(kResource) if the write failed and checkpoint.on_error is not "continue".
   void OnStep(const StepReport& report) override;
   void OnEvaluation(const EvaluationReport& evaluation) override;
   void OnSave(SaveReason reason) override;
-  // For a run that has failed: waits for the current write and ignores its errors.
+  // For a run that has failed: waits until all that was kept is written, and ignores errors.
   void WaitIgnoringErrors();
 
   int64_t saved_step() const { return saved_step_; }           // of the last save; -1: none
@@ -64,17 +65,36 @@ class RunCheckpoints : public TrainerObserver {
   double seconds() const { return seconds_; }                  // for which saves blocked the run
 
  private:
+  // A save that is being written, or waits for that.
+  struct PendingSave {
+    SessionCopy copy;  // unused if there was no memory for it
+    RunState state;
+    bool best = false;
+    int64_t batch = -1, step = -1;
+  };
   Checkpoint Choose(const std::string& from);
   std::optional<Checkpoint> Newest();
   void Warn(const std::string& text);
-  // Whether to save now for this reason. Waits for the write in progress.
-  bool Saves(SaveReason reason);
+  // Whether the write in progress is a reason not to save now.
+  bool PutsOff(SaveReason reason);
+  // Keeps the session's state in next_, as the best one. False if that takes too much memory.
+  bool KeepBest();
   void Save(bool best, bool last);
+  // Sets everything but the copy.
+  void Describe(bool best, PendingSave& save) const;
+  // Copies the session's state. False if there is no memory for it.
+  bool Copy(PendingSave& save);
   void CheckData(const Checkpoint& checkpoint) const;
-  // May run on any thread; does not throw.
-  void Write(const SavedState& saved, const RunState& state, bool best);
-  // Waits for the write in progress, if any, and takes its result.
+  // Starts to write current_ on the thread.
+  void StartWrite();
+  // Writes current_ with this state. May run on any thread; does not throw.
+  void Write(const SavedState& saved);
+  // Waits for the write in progress, if any, takes its result, and starts to write the state that waits for it.
   void Finish();
+  // Takes the result of the write that has ended.
+  void TakeResult();
+  // Waits until nothing is left to write.
+  void FinishAll();
 
   const TrainingSetUp& set_up_;
   Session& session_;
@@ -82,7 +102,8 @@ class RunCheckpoints : public TrainerObserver {
   PlanIdentity plan_;
   CheckpointFolder folder_;
   PartCollector* const parts_;
-  bool continue_on_failure_ = false;  // if a save fails
+  const bool auto_;                 // whether checkpoint.every is "auto"
+  const bool continue_on_failure_;  // if a save fails
   const Trainer* trainer_ = nullptr;
   RunRecords* records_ = nullptr;
   RunScreen* screen_ = nullptr;
@@ -91,14 +112,14 @@ class RunCheckpoints : public TrainerObserver {
   int64_t saved_batch_ = -1, saved_step_ = -1;
   double seconds_ = 0;
 
-  // The write in progress.
+  // The write in progress, of current_.
   bool writing_ = false;
-  int64_t writing_batch_ = -1, writing_step_ = -1;
   std::atomic<bool> written_{false};  // its results are available:
   std::optional<SavedCheckpoint> saved_;
   std::exception_ptr failure_;
-  SessionCopy copy_;
-  Background writer_;  // last member: its work uses all of the above
+  PendingSave current_, next_;
+  bool has_next_ = false;  // whether next_ is to be written after current_
+  Background writer_;      // last member: its work uses all of the above
 };
 
 }  // namespace gradloom

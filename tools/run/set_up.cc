@@ -55,7 +55,9 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   }
   options.metrics = MetricsOf(configuration, recipe, graph);
   options.patience = configuration.Integer("train.early_stop");
-  options.save = Interval::Parse(configuration.Text("checkpoint.every"), "checkpoint.every");
+  // RunCheckpoints leaves out some of those after an epoch.
+  const std::string& every = configuration.Text("checkpoint.every");
+  options.save = Interval::Parse(every == "auto" ? "1ep" : every, "checkpoint.every");
   options.skip_non_finite = configuration.Text("train.on_nan") == "skip";
   const std::string& best = configuration.Text("eval.best");
   const std::string first = options.metrics.empty() ? "loss" : options.metrics.front().shown();
