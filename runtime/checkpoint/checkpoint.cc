@@ -4,8 +4,10 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -342,27 +344,34 @@ CheckpointName ParseCheckpointName(const std::string& name) {
   return unfinished ? CheckpointName::kUnfinished : CheckpointName::kOther;
 }
 
-FoundCheckpoint FindNewestCheckpoint(const std::string& folder, int64_t limit_bytes) {
-  FoundCheckpoint found;
-  std::vector<std::pair<int64_t, std::string>> manifests;
+std::vector<ListedCheckpoint> ListCheckpoints(const std::string& folder, std::vector<SkippedCheckpoint>* skipped) {
+  std::vector<ListedCheckpoint> listed;
+  std::vector<SkippedCheckpoint> others;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string path = entry.path().string();
     switch (ParseCheckpointName(entry.path().filename().string())) {
       case CheckpointName::kOther: break;
-      case CheckpointName::kUnfinished: found.skipped.push_back({path, "an unfinished save"}); break;
-      case CheckpointName::kCheckpoint: try { manifests.emplace_back(ReadManifest(path).sequence, path);
+      case CheckpointName::kUnfinished: others.push_back({path, "an unfinished save"}); break;
+      case CheckpointName::kCheckpoint: try { listed.push_back({path, ReadManifest(path)});
         } catch (const Error& refused) {
           if (refused.code() == ErrorCode::kResource) throw;
-          found.skipped.push_back({path, refused.message()});
+          others.push_back({path, refused.message()});
         }
     }
   }
   if (error && error != std::errc::no_such_file_or_directory)
     throw Error(ErrorCode::kIo, "cannot read the folder: " + error.message(), Escaped(folder, 4096));
-  std::sort(found.skipped.begin(), found.skipped.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
-  std::sort(manifests.rbegin(), manifests.rend());
-  for (const auto& [sequence, path] : manifests) {
+  std::ranges::sort(listed, std::ranges::greater(), [](const ListedCheckpoint& of) { return std::tie(of.manifest.sequence, of.folder); });
+  std::ranges::sort(others, {}, &SkippedCheckpoint::path);
+  if (skipped != nullptr) *skipped = std::move(others);
+  return listed;
+}
+
+FoundCheckpoint FindNewestCheckpoint(const std::string& folder, int64_t limit_bytes) {
+  FoundCheckpoint found;
+  for (const ListedCheckpoint& listed : ListCheckpoints(folder, &found.skipped)) {
+    const std::string& path = listed.folder;
     try {
       found.checkpoint = Checkpoint::Load(path, limit_bytes);
       break;

@@ -100,7 +100,16 @@ struct FoundCheckpoint {
   std::vector<SkippedCheckpoint> skipped;  // newer checkpoints, and those of unknown age, with the reason why they do not load
 };
 
-// Searches a run's folder of checkpoints. An absent folder has none.
+struct ListedCheckpoint {
+  std::string folder;
+  Manifest manifest;
+};
+
+// The checkpoints in a run's folder whose manifests are valid, newest first. Their other files are not read. `skipped`, unless null, gets
+// the others, sorted by path. An absent folder has none. Throws Error(kIo), and Error(kResource) if the process has no resources left.
+std::vector<ListedCheckpoint> ListCheckpoints(const std::string& folder, std::vector<SkippedCheckpoint>* skipped = nullptr);
+
+// Searches a run's folder of checkpoints. Throws like ListCheckpoints.
 FoundCheckpoint FindNewestCheckpoint(const std::string& folder, int64_t limit_bytes = Checkpoint::kLimitBytes);
 
 // The MANIFEST of a checkpoint's folder. Throws like Checkpoint::Load.

@@ -303,8 +303,8 @@ class ProcessesTest(JobTest):
         for folder in (self.out, self.path("rows_one")):
             for rank in range(3):
                 with open(os.path.join(folder, f"read{rank}")) as file:
-                    # A third of the rows, and the model, the labels and the run, whose weights are read once more for their hash.
-                    self.assertLess(int(file.read().split()[1]), 0.75 * os.path.getsize(data), f"rank {rank} in {folder}")
+                    # A third of the rows, and the model, the labels and the run, whose weights are read for their hash and then used.
+                    self.assertLess(int(file.read().split()[1]), 0.6 * os.path.getsize(data), f"rank {rank} in {folder}")
 
     def test_differences_are_refused(self):
         said = self.job(2, self.train("differs"), code=4, own={1: self.train("differs", lr="0.5")})

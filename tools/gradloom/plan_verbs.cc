@@ -29,6 +29,7 @@
 #include "tools/run/plan_pages.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/sound_plan.h"
+#include "tools/run/stored_tensors.h"
 #include "tools/run/trained_model.h"
 #include "tools/run/training_export.h"
 #include "tools/screen/json_line.h"
@@ -176,10 +177,10 @@ int Export(const ExportFlags& flags) {
   const auto& [source, out, outputs, training, placement, json] = flags;
   const Plan plan = ReadPlan(PlanPathOf(source.path));
   std::vector<std::string> notes;
-  const std::string weights = WeightsPathOf(source, notes);
+  const StoredTensors stored = OpenWeights(source, notes);
   CheckCanWrite(out);
   if (out.ends_with(".onnx")) RemovePartialFileOnSignal(out + ".data");
-  std::map<std::string, Tensor> values = WeightsOf(plan, weights, notes);
+  std::map<std::string, Tensor> values = WeightsOf(plan, stored, notes);
   ExportOptions options;
   Configuration configuration;
   if (training || placement) {
@@ -195,8 +196,7 @@ int Export(const ExportFlags& flags) {
     options.placement = &placed;
   }
   if (training && out.ends_with(".onnx")) {
-    notes.clear();
-    ExportTraining(source, configuration, out, options, notes);
+    ExportTraining(plan, stored, values, configuration, out, options, notes);
   } else if (out.ends_with(".safetensors") && !training && outputs.empty()) {
     values.merge(FrozenWeightsOfRun(source.path));
     WriteSafetensors(out, values);
@@ -212,8 +212,8 @@ int Export(const ExportFlags& flags) {
                 Escaped(out, 4096), "use -o trained.onnx");
   }
   for (const std::string& note : notes) LogToStderr(note);
-  if (json) std::printf("%s\n", JsonLine({{"tensors", values.size()}, {"weights", weights}, {"output", out}}).c_str());
-  LogToStderr(std::to_string(values.size()) + " tensors of " + Escaped(weights, 4096) + " -> " + Escaped(out, 4096));
+  if (json) std::printf("%s\n", JsonLine({{"tensors", values.size()}, {"weights", stored.path()}, {"output", out}}).c_str());
+  LogToStderr(std::to_string(values.size()) + " tensors of " + Escaped(stored.path(), 4096) + " -> " + Escaped(out, 4096));
   return 0;
 }
 

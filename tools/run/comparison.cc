@@ -122,13 +122,12 @@ std::optional<std::string> Distance(const Tensor& a, const Tensor& b) {
          Short(std::sqrt(squares / std::max(own, 1e-300)));
 }
 
-void CompareWeights(const std::string& a, const std::string& b, std::vector<std::string>& out) {
-  const StoredTensors left(a), right(b);
+void CompareTensors(const StoredTensors& left, const StoredTensors& right, std::vector<std::string>& out) {
   for (const auto& [name, type] : left.types()) {
     const auto other = right.types().find(name);
     const std::string tensor = "tensor '" + Escaped(name) + "': ";
     if (other == right.types().end()) {
-      out.push_back(tensor + "only in " + Escaped(a, 4096));
+      out.push_back(tensor + "only in " + Escaped(left.path(), 4096));
     } else if (type.dtype != other->second.dtype || type.shape != other->second.shape) {
       out.push_back(tensor + std::string(DTypeName(type.dtype)) + type.shape.ToString() + " and " +
                     std::string(DTypeName(other->second.dtype)) + other->second.shape.ToString());
@@ -137,8 +136,12 @@ void CompareWeights(const std::string& a, const std::string& b, std::vector<std:
     }
   }
   for (const auto& [name, type] : right.types()) {
-    if (!left.types().contains(name)) out.push_back("tensor '" + Escaped(name) + "': only in " + Escaped(b, 4096));
+    if (!left.types().contains(name)) out.push_back("tensor '" + Escaped(name) + "': only in " + Escaped(right.path(), 4096));
   }
+}
+
+void CompareWeights(const std::string& a, const std::string& b, std::vector<std::string>& out) {
+  CompareTensors(StoredTensors(a), StoredTensors(b), out);
 }
 
 // The last line of a run's results by column; none if it has not written any yet.
@@ -176,9 +179,9 @@ void CompareRuns(const std::string& a, const std::string& b, std::vector<std::st
   if (!plans.empty())
     out.push_back(plans.front() + "   (gradloom diff " + ShellWord(left.PlanPath()) + " " + ShellWord(right.PlanPath()) + ")");
   std::vector<std::string> notes;
-  const std::string ours_at = WeightsPathOf({.path = a}, notes), theirs_at = WeightsPathOf({.path = b}, notes);
+  const StoredTensors our_weights = OpenWeights({.path = a}, notes), their_weights = OpenWeights({.path = b}, notes);
   for (const std::string& note : notes) LogToStderr(note);
-  CompareWeights(ours_at, theirs_at, out);
+  CompareTensors(our_weights, their_weights, out);
 }
 
 }  // namespace

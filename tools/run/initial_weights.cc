@@ -52,13 +52,12 @@ Error DoesNotFit(const std::string& message, const std::string& path, const std:
           "use weights of this model, or begin with the tensor as the model has it: --init-except " + ShellWord(name)};
 }
 
-// The path for StoredTensors.
-std::string StoredPath(const std::string& path, std::vector<std::string>& notes) {
+StoredTensors Open(const std::string& path, std::vector<std::string>& notes) {
   if (path.ends_with(".onnx")) {
     throw Error(ErrorCode::kCheckpoint, "this is a model, not weights", Escaped(path, 4096),
                 "to begin with its weights, train this model instead");
   }
-  return RunFolder::IsRun(path) ? WeightsPathOf({.path = path}, notes) : path;
+  return RunFolder::IsRun(path) ? OpenWeights({.path = path}, notes) : StoredTensors(path);
 }
 
 }  // namespace
@@ -78,7 +77,7 @@ std::map<std::string, Tensor> FrozenWeightsOfRun(const std::string& path) {
 }
 
 InitialWeights::InitialWeights(const std::string& path)
-    : stored_(StoredPath(path, notes_)), frozen_(FrozenWeightsOfRun(path)), types_(stored_.types()) {
+    : stored_(Open(path, notes_)), frozen_(FrozenWeightsOfRun(path)), types_(stored_.types()) {
   for (const auto& [name, tensor] : frozen_) types_.emplace(name, TensorView{tensor.dtype(), tensor.shape(), nullptr});
 }
 

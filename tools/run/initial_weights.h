@@ -21,7 +21,7 @@ std::map<std::string, Tensor> FrozenWeightsOfRun(const std::string& path);
 // weights.
 class InitialWeights {
  public:
-  // `path`: any of these. Throws like WeightsPathOf and StoredTensors, and Error(kCheckpoint) for a model.
+  // `path`: any of these. Throws like OpenWeights and StoredTensors, and Error(kCheckpoint) for a model.
   explicit InitialWeights(const std::string& path);
 
   // Of the file, or the folder of a checkpoint.

@@ -6,14 +6,22 @@
 #include <filesystem>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "runtime/base/dispatch.h"
 #include "runtime/base/error.h"
+#include "runtime/checkpoint/manifest.h"
 
 namespace gradloom {
 namespace {
 
 bool IsCheckpoint(const std::string& folder) { return std::filesystem::exists(folder + "/MANIFEST"); }
+
+// A count in the metadata of a file; 0 if it has none.
+int64_t CountIn(const WeightFiles& files, const std::string& key) {
+  const auto found = files.metadata().find(key);
+  return found == files.metadata().end() ? 0 : std::atoll(found->second.c_str());
+}
 
 }  // namespace
 
@@ -25,15 +33,20 @@ StoredTensors::StoredTensors(const std::string& path) : path_(path) {
   }
 }
 
+StoredTensors::StoredTensors(Checkpoint checkpoint)
+    : path_(checkpoint.manifest().files.size() == 1 ? checkpoint.folder() + "/" + RankFileName(0) : checkpoint.folder()),
+      checkpoint_(std::move(checkpoint)) {}
+
 Tensor StoredTensors::Read(const std::string& name) const { return checkpoint_ ? checkpoint_->Read(name) : files_->Read(name); }
 
 int64_t StoredTensors::updates() const {
   if (checkpoint_) return checkpoint_->manifest().step;
   const std::string folder = std::filesystem::path(path_).parent_path().string();
   if (IsCheckpoint(folder)) return ReadManifest(folder).step;
-  const auto found = files_->metadata().find("step");
-  return found == files_->metadata().end() ? 0 : std::atoll(found->second.c_str());
+  return CountIn(*files_, "step");
 }
+
+int64_t StoredTensors::batches() const { return checkpoint_ ? checkpoint_->manifest().batch : CountIn(*files_, "batch"); }
 
 void NonFiniteWeights::Add(const std::string& name, const TensorView& value) {
   if (!IsFloating(value.dtype)) return;

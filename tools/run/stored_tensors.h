@@ -19,6 +19,8 @@ class StoredTensors {
   // Opens a safetensors file, an index with its shards, or the folder of a checkpoint; all parts of the latter are read and verified.
   // Errors as WeightFiles' and Checkpoint::Load's.
   explicit StoredTensors(const std::string& path);
+  // The tensors of a checkpoint's folder. The path is that of its file, if it has only one.
+  explicit StoredTensors(Checkpoint checkpoint);
 
   const std::string& path() const { return path_; }
   // Types and shapes, without data.
@@ -30,9 +32,11 @@ class StoredTensors {
   // The number of updates that the tensors have received, if known: from the checkpoint's manifest, the manifest next to the file, or the
   // file's metadata.
   int64_t updates() const;
+  // The number of batches, from the checkpoint's manifest or the file's metadata; 0 if unknown.
+  int64_t batches() const;
 
  private:
-  const std::string path_;
+  std::string path_;
   std::optional<Checkpoint> checkpoint_;
   std::optional<WeightFiles> files_;  // unless it is a checkpoint
 };

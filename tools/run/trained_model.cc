@@ -1,7 +1,6 @@
 #include "tools/run/trained_model.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -15,7 +14,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/listing.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/checkpoint/weight_files.h"
+#include "runtime/checkpoint/manifest.h"
 #include "runtime/data/batches.h"
 #include "runtime/data/image_rows.h"
 #include "runtime/plan/plan_file.h"
@@ -77,9 +76,8 @@ std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const s
          " that the model does not have, ignored: " + names.text();
 }
 
-std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
-  const StoredTensors stored(path);
-  const std::string where = Escaped(path, 4096);
+std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes) {
+  const std::string where = Escaped(stored.path(), 4096);
   NonFiniteWeights non_finite;
   std::map<std::string, Tensor> values;
   const auto read = [&](const std::string& name, const TensorView& type, DType dtype, const Shape& shape) {
@@ -114,7 +112,7 @@ std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& pat
     frozen.insert(name);
   }
   if (const std::string line = UnusedTensors(plan, stored, frozen); !line.empty()) notes.push_back(line);
-  if (const std::string line = non_finite.Warning(path); !line.empty()) notes.push_back(line);
+  if (const std::string line = non_finite.Warning(stored.path()); !line.empty()) notes.push_back(line);
   return values;
 }
 
@@ -139,31 +137,25 @@ struct TrainedModel::Compiled {
 
 namespace {
 
-// The number of batches that the weights at the end of a run have seen; -1 if the run has no final weights. They are verified; the error
-// for damaged ones offers the newest checkpoint.
-int64_t BatchOfState(const RunFolder& run, const FoundCheckpoint& newest) {
-  if (!fs::exists(run.StatePath())) return -1;
+// The weights at the end of a run; nullopt if it has none. The error for damaged ones offers the newest checkpoint.
+std::optional<StoredTensors> OpenFinalWeights(const RunFolder& run) {
+  if (!fs::exists(run.StatePath())) return std::nullopt;
   try {
-    const auto metadata = WeightFiles(run.StatePath()).metadata();
-    const auto found = metadata.find("batch");
-    return found == metadata.end() ? 0 : std::atoll(found->second.c_str());
+    return StoredTensors(run.StatePath());
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCheckpoint || !newest.checkpoint) throw;
+    if (error.code() != ErrorCode::kCheckpoint) throw;
+    const FoundCheckpoint newest = FindNewestCheckpoint(run.File("checkpoints"));
+    if (!newest.checkpoint) throw;
     throw Error(error.code(), error.message(), error.where(),
                 "use the newest checkpoint, " + Escaped(newest.checkpoint->folder(), 4096) + " (--from " +
                     ShellWord(fs::path(newest.checkpoint->folder()).filename().string()) + ")");
   }
 }
 
-// The file, if the checkpoint consists of a single one.
-std::string WeightsIn(const Checkpoint& checkpoint) {
-  return checkpoint.manifest().files.size() == 1 ? checkpoint.folder() + "/" + RankFileName(0) : checkpoint.folder();
-}
-
 }  // namespace
 
-std::string WeightsPathOf(const TrainedSource& source, std::vector<std::string>& notes) {
-  if (!source.weights.empty()) return source.weights;
+StoredTensors OpenWeights(const TrainedSource& source, std::vector<std::string>& notes) {
+  if (!source.weights.empty()) return StoredTensors(source.weights);
   if (fs::is_regular_file(source.path)) {
     throw Error(ErrorCode::kConfig, "a plan alone has no trained weights", Escaped(source.path, 4096),
                 "add --weights FILE.safetensors, or pass the folder of a run");
@@ -189,17 +181,20 @@ std::string WeightsPathOf(const TrainedSource& source, std::vector<std::string>&
       throw Error(ErrorCode::kCheckpoint, "the checkpoint does not exist", Escaped(folder + "/" + name, 4096),
                   newest.checkpoint ? "the newest is --from " + fs::path(newest.checkpoint->folder()).filename().string() : "");
     }
-    return WeightsIn(Checkpoint::Load(folder + "/" + name));
+    return StoredTensors(Checkpoint::Load(folder + "/" + name));
   }
-  const FoundCheckpoint found = FindNewestCheckpoint(folder);
-  const int64_t at_end = BatchOfState(run, found);
-  if (at_end >= 0 && (!found.checkpoint || found.checkpoint->manifest().batch <= at_end)) return run.StatePath();
+  std::optional<StoredTensors> at_end = OpenFinalWeights(run);
+  const auto trained_longer = [&](const Manifest& manifest) { return manifest.batch > at_end->batches(); };
+  // Most often no checkpoint is newer, and none has to be read.
+  if (at_end && std::ranges::none_of(ListCheckpoints(folder), trained_longer, &ListedCheckpoint::manifest)) return *std::move(at_end);
+  FoundCheckpoint found = FindNewestCheckpoint(folder);
+  if (at_end && (!found.checkpoint || !trained_longer(found.checkpoint->manifest()))) return *std::move(at_end);
   for (const SkippedCheckpoint& skipped : found.skipped) {
     // A run that goes on has unfinished ones at times.
     if (ParseCheckpointName(fs::path(skipped.path).filename().string()) == CheckpointName::kCheckpoint)
       notes.push_back("warning skipped " + Escaped(skipped.path, 4096) + ": " + skipped.why);
   }
-  if (found.checkpoint) return WeightsIn(*found.checkpoint);
+  if (found.checkpoint) return StoredTensors(*std::move(found.checkpoint));
   throw Error(ErrorCode::kCheckpoint, "the run has no checkpoint that can be loaded" + (notes.empty() ? "" : "; " + notes.back()),
               Escaped(source.path, 4096), "gradloom resume " + ShellWord(source.path) + "   continues it");
 }
@@ -207,13 +202,14 @@ std::string WeightsPathOf(const TrainedSource& source, std::vector<std::string>&
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
   const Plan plan = ReadPlan(PlanPathOf(source.path));
   losses_ = plan.losses;
-  weights_path_ = WeightsPathOf(source, notes_);
+  const StoredTensors weights = OpenWeights(source, notes_);
+  weights_path_ = weights.path();
   if (fs::is_directory(source.path)) {
     const RunFolder folder = RunFolder::Open(source.path);
     DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_, names_);
   }
   for (const auto& [name, columns] : configuration_.Named("data.map")) columns_[name] = columns[0];
-  model_bytes_ = ExportedBytes(plan.model, WeightsOf(plan, weights_path_, notes_));
+  model_bytes_ = ExportedBytes(plan.model, WeightsOf(plan, weights, notes_));
   model_name_ = plan.model.name;
 }
 

@@ -28,10 +28,10 @@ struct TrainedSource {
   std::string from;     // a checkpoint of the run: step-000500, or best; "": the newest state
 };
 
-// The path for StoredTensors: for a run that did not end, its newest checkpoint that can be loaded. `notes` receives a line for each newer
-// one that cannot. Throws Error(kConfig) for a plan without weights, Error(kCheckpoint) if the run has no checkpoint that can be loaded, or
-// if its final weights are damaged.
-std::string WeightsPathOf(const TrainedSource& source, std::vector<std::string>& notes);
+// Opens and verifies the weights: of a run that did not end, its newest checkpoint that can be loaded. `notes` receives a line for each
+// newer one that cannot. Throws Error(kConfig) for a plan without weights, Error(kCheckpoint) if the run has no checkpoint that can be
+// loaded, or if its final weights are damaged, and like StoredTensors.
+StoredTensors OpenWeights(const TrainedSource& source, std::vector<std::string>& notes);
 
 class TrainedModel {
  public:
@@ -119,10 +119,10 @@ class TrainedModel {
 // A plan file, or the plan of a run's folder.
 std::string PlanPathOf(const std::string& path);
 
-// The weights of a run or a file, by name: parameters, running statistics, and those that the plan keeps frozen, if the file has them.
-// `notes` receives a line if the file has tensors that the model does not have, and a warning of values that are not finite. Throws
+// The weights among stored tensors, by name: parameters, running statistics, and those that the plan keeps frozen, if they are stored.
+// `notes` receives a line if there are tensors that the model does not have, and a warning of values that are not finite. Throws
 // Error(kCheckpoint) for a tensor that is missing, has another shape, or is not floating-point where it should be.
-std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes);
+std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes);
 
 // One line that lists the file's tensors that are neither state of the plan nor among `known`; "" if there are none.
 std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const std::set<std::string>& known);
