@@ -42,22 +42,54 @@ std::vector<std::vector<bool>> Closure(const Dependencies& dependencies) {
   return before;
 }
 
+// Compares the reduction with the definition.
+void CheckReduction(const Dependencies& dependencies) {
+  const auto before = Closure(dependencies);
+  const Dependencies reduced = TransitiveReduction(dependencies);
+  for (size_t i = 0; i < dependencies.size(); ++i) {
+    std::vector<int> wanted;
+    for (int j : dependencies[i]) {
+      const bool implied = std::any_of(dependencies[i].begin(), dependencies[i].end(),
+                                       [&](int k) { return before[static_cast<size_t>(k)][static_cast<size_t>(j)]; });
+      if (!implied) wanted.push_back(j);
+    }
+    ASSERT_EQ(reduced[i], wanted);
+  }
+}
+
 TEST(TransitiveReduction, IsMinimalAndEquivalent) {
   std::mt19937_64 random(TestSeed());
-  for (int round = 0; round < 300; ++round) {
-    const Dependencies dependencies = RandomOrder(random, 1 + random() % 90);
-    const auto before = Closure(dependencies);
-    const Dependencies reduced = TransitiveReduction(dependencies);
-    for (size_t i = 0; i < dependencies.size(); ++i) {
-      std::vector<int> wanted;
-      for (int j : dependencies[i]) {
-        const bool implied = std::any_of(dependencies[i].begin(), dependencies[i].end(),
-                                         [&](int k) { return before[static_cast<size_t>(k)][static_cast<size_t>(j)]; });
-        if (!implied) wanted.push_back(j);
+  for (int round = 0; round < 300; ++round) CheckReduction(RandomOrder(random, 1 + random() % 90));
+}
+
+// Orders in which another path is far longer than what is searched near a dependency.
+TEST(TransitiveReduction, FollowsLongPaths) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 10; ++round) {
+    Dependencies dependencies(1200);
+    for (size_t i = 1; i < dependencies.size(); ++i) {
+      std::set<int> before;
+      for (uint64_t k = 0; k < 1 + random() % 3; ++k) {
+        const uint64_t most = round % 2 == 0 ? i : std::min<uint64_t>(i, 40);
+        before.insert(static_cast<int>(i - 1 - random() % most));
       }
-      ASSERT_EQ(reduced[i], wanted);
+      dependencies[i].assign(before.begin(), before.end());
     }
+    CheckReduction(dependencies);
   }
+}
+
+// A pair of nodes for each of many dependencies of one node would take hours.
+TEST(TransitiveReduction, TakesManyDependenciesOfOneNode) {
+  constexpr int kMany = 300'000;
+  Dependencies dependencies(kMany + 2);
+  for (int i = 1; i <= kMany; ++i) {
+    dependencies[static_cast<size_t>(i)] = {0};
+    dependencies.back().push_back(i);
+  }
+  const Dependencies wanted = dependencies;
+  dependencies.back().insert(dependencies.back().begin(), 0);
+  EXPECT_EQ(TransitiveReduction(dependencies), wanted);
 }
 
 // The largest number of nodes that can each have a separate predecessor, by exhaustive search.
