@@ -18,11 +18,8 @@ class CastFuser {
   explicit CastFuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
 
   void Run(bool norms) {
-    // Each pass moves the casts past one more view of a chain.
-    while (Pass(&CastFuser::SinkPastView)) {
-    }
-    while (Pass(&CastFuser::RaiseBeforeView)) {
-    }
+    Pass(&CastFuser::SinkPastViews);
+    Pass(&CastFuser::RaiseBeforeViews);
     Pass(&CastFuser::FuseLoss);
     if (!norms) return;
     Pass(&CastFuser::FuseResult);
@@ -31,14 +28,11 @@ class CastFuser {
   }
 
  private:
-  // Returns whether anything was replaced.
-  bool Pass(void (CastFuser::*visit)(int at)) {
+  void Pass(void (CastFuser::*visit)(int at)) {
     const GraphMatch match(graph_);
     match_ = &match;
     for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) (this->*visit)(at);
-    const bool any = !replaced_.empty();
     ReplaceNodes(graph_, std::exchange(replaced_, {}));
-    return any;
   }
 
   const Node& NodeAt(int at) const { return graph_.nodes[static_cast<size_t>(at)]; }
@@ -46,28 +40,45 @@ class CastFuser {
     replaced_.emplace(at, [] {});
   }
 
+  // Puts the nodes where the one at this position is.
+  void Replace(int at, std::vector<Node> by) {
+    replaced_.emplace(at, [this, nodes = std::move(by)]() mutable {
+      for (Node& node : nodes) graph_.AddNode(std::move(node));
+    });
+  }
+
+  // A value that is named after another one and has its role.
+  ValueId AddLike(ValueId id, DType dtype, const Shape& shape) {
+    const Value like = graph_.value(id);
+    return graph_.AddValue(like.name + "/" + std::string(DTypeName(dtype)), dtype, shape, like.role);
+  }
+
   bool Widens(const Node& node) const {
     return node.op == "Cast" && node.domain.empty() && Is16BitFloat(b_.dtype(node.inputs[0])) &&
            b_.dtype(node.outputs[0]) == DType::kFloat32;
   }
 
-  void SinkPastView(int at) {
-    const Node& cast = NodeAt(at);
-    const Node* const reader = Widens(cast) ? match_->OnlyReader(cast.outputs[0]) : nullptr;
-    if (reader == nullptr || !IsView(*reader) || reader->inputs[0] != cast.outputs[0]) return;
-    const int view_at = match_->Producer(reader->outputs[0]);
-    if (replaced_.contains(at) || replaced_.contains(view_at)) return;
+  // Moves a cast behind all views of its result that follow each other.
+  void SinkPastViews(int at) {
+    Node cast = NodeAt(at);
+    if (!Widens(cast)) return;
+    const DType dtype = b_.dtype(cast.inputs[0]);
+    std::vector<std::pair<int, Node>> views;  // by position
+    for (const Node* reader; (reader = match_->OnlyReader(cast.outputs[0])) != nullptr && IsView(*reader);) {
+      Node view = *reader;
+      if (view.inputs[0] != cast.outputs[0]) break;
+      view.inputs[0] = cast.inputs[0];
+      cast.outputs = view.outputs;
+      view.outputs = {AddLike(cast.outputs[0], dtype, b_.shape(cast.outputs[0]))};
+      cast.inputs = view.outputs;
+      views.emplace_back(match_->Producer(cast.outputs[0]), std::move(view));
+    }
+    if (views.empty()) return;
     Remove(at);
-    replaced_.emplace(view_at, [this, cast = Node(cast), view = *reader]() mutable {
-      const Value wide = graph_.value(view.outputs[0]), narrow = graph_.value(cast.inputs[0]);
-      const ValueId viewed = graph_.AddValue(wide.name + "/" + std::string(DTypeName(narrow.dtype)), narrow.dtype, wide.shape, wide.role);
-      view.inputs[0] = narrow.id;
-      view.outputs = {viewed};
-      cast.inputs = {viewed};
-      cast.outputs = {wide.id};
-      graph_.AddNode(std::move(view));
-      graph_.AddNode(std::move(cast));
-    });
+    auto [last, last_view] = std::move(views.back());
+    views.pop_back();
+    for (auto& [position, view] : views) Replace(position, {std::move(view)});
+    Replace(last, {std::move(last_view), std::move(cast)});
   }
 
   bool Narrows(const Node& node) const {
@@ -75,26 +86,31 @@ class CastFuser {
            Is16BitFloat(b_.dtype(node.outputs[0]));
   }
 
-  void RaiseBeforeView(int at) {
-    const Node& cast = NodeAt(at);
-    const int view_at = Narrows(cast) ? match_->Producer(cast.inputs[0]) : -1;
-    if (view_at < 0 || match_->OnlyReader(cast.inputs[0]) == nullptr) return;
-    const Node& view = NodeAt(view_at);
-    // A weight is not made by a node; its copy is cached in the layout of its readers.
-    if (!IsView(view) || match_->Producer(view.inputs[0]) < 0 || view.phase != cast.phase) return;
-    if (replaced_.contains(at) || replaced_.contains(view_at)) return;
-    Remove(view_at);
-    replaced_.emplace(at, [this, cast = Node(cast), view = Node(view)]() mutable {
-      const Value wide = graph_.value(view.inputs[0]), narrow = graph_.value(cast.outputs[0]);
-      const ValueId rounded =
-          graph_.AddValue(narrow.name + "/" + std::string(DTypeName(narrow.dtype)), narrow.dtype, wide.shape, narrow.role);
-      cast.inputs = {wide.id};
-      cast.outputs = {rounded};
-      view.inputs[0] = rounded;
-      view.outputs = {narrow.id};
-      graph_.AddNode(std::move(cast));
-      graph_.AddNode(std::move(view));
-    });
+  // Moves a cast, and the views that follow each other before it, before all of these.
+  void RaiseBeforeViews(int at) {
+    Node cast = NodeAt(at);
+    if (!Narrows(cast)) return;
+    std::vector<Node> views;  // the last one first
+    for (int view_at; (view_at = match_->Producer(cast.inputs[0])) >= 0 && match_->OnlyReader(cast.inputs[0]) != nullptr;) {
+      const Node& view = NodeAt(view_at);
+      // A weight is not made by a node; its copy is cached in the layout of its readers.
+      if (!IsView(view) || match_->Producer(view.inputs[0]) < 0 || view.phase != cast.phase) break;
+      views.push_back(view);
+      cast.inputs = {view.inputs[0]};
+      Remove(view_at);
+    }
+    if (views.empty()) return;
+    const ValueId result = cast.outputs[0];
+    const DType dtype = b_.dtype(result);
+    cast.outputs = {AddLike(result, dtype, b_.shape(cast.inputs[0]))};
+    std::vector<Node> nodes{std::move(cast)};
+    for (size_t i = views.size(); i-- > 0;) {
+      Node& view = views[i];
+      view.inputs[0] = nodes.back().outputs[0];
+      view.outputs = {i == 0 ? result : AddLike(result, dtype, b_.shape(view.outputs[0]))};
+      nodes.push_back(std::move(view));
+    }
+    Replace(at, std::move(nodes));
   }
 
   // Whether a value exists for one node alone.

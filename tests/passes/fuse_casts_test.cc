@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
@@ -86,6 +87,39 @@ TEST(FuseCasts, CrossEntropyOfNarrowScores) {
       for (bool fetched : {false, true}) Check(weighted, smoothing, fetched);
     }
   }
+}
+
+// A file may have any number of views after each other. Every value is visited once, and no name grows with their number.
+TEST(FuseCasts, PassesChainsOfViews) {
+  const OnnxTypeRules rules;
+  Graph graph;
+  B b(graph, rules);
+  const ValueId x = graph.AddValue("x", DType::kFloat32, {2, 6}, Role::kInput);
+  graph.inputs = {x};
+  constexpr int kViews = 1000;
+  const auto viewed = [&](ValueId id) {
+    for (int i = 0; i < kViews; ++i) id = b.Reshape(id, i % 2 == 0 ? Shape{3, 4} : Shape{2, 6});
+    return id;
+  };
+  // Views of a value that was widened, and then of one that is narrowed behind them.
+  const ValueId narrow = b.Op("Neg", {b.Cast(x, DType::kBfloat16)});
+  const ValueId wide = b.Op("Exp", {viewed(b.Cast(narrow, DType::kFloat32))});
+  graph.outputs = {b.Op("Neg", {b.Cast(viewed(wide), DType::kBfloat16)})};
+  FuseCasts(b, false);
+  VerifyGraph(graph, &rules);
+  ASSERT_EQ(graph.nodes.size(), size_t{2 * kViews + 6});
+  int casts = 0;
+  for (const Node& node : graph.nodes) {
+    casts += node.op == "Cast" ? 1 : 0;
+    if (node.op == "Reshape") {
+      EXPECT_EQ(graph.value(node.outputs[0]).dtype, DType::kBfloat16);
+    }
+  }
+  EXPECT_EQ(casts, 3);
+  EXPECT_EQ(graph.nodes[size_t{kViews + 2}].op, "Cast");
+  EXPECT_EQ(graph.nodes[size_t{kViews + 4}].op, "Cast");
+  const auto longest = std::ranges::max(graph.values(), {}, [](const Value& value) { return value.name.size(); });
+  EXPECT_LT(longest.name.size(), 64U);
 }
 
 }  // namespace
