@@ -51,15 +51,21 @@ void ElideEvents(const Graph& graph, ProgramPlan& plan) {
     previous[i] = std::exchange(of_stream, static_cast<int>(i));
   }
   std::vector<Wait> kept;
+  // By stream: the last node there that the current node waits for. It implies the others of its stream.
+  std::vector<int> latest(static_cast<size_t>(plan.streams));
   for (auto begin = plan.waits.begin(); begin != plan.waits.end();) {
     const auto end = std::find_if(begin, plan.waits.end(), [&](const Wait& wait) { return wait.node != begin->node; });
     const int before = previous[static_cast<size_t>(begin->node)];
+    std::fill(latest.begin(), latest.end(), -1);
     for (auto wait = begin; wait != end; ++wait) {
+      int& of_stream = latest[static_cast<size_t>(order.stream(wait->after))];
+      if (of_stream < 0 || order.place(wait->after) > order.place(of_stream)) of_stream = wait->after;
+    }
+    for (auto wait = begin; wait != end; ++wait) {
+      if (latest[static_cast<size_t>(order.stream(wait->after))] != wait->after) continue;
       const bool by_stream = before >= 0 && order.Before(wait->after, before);
-      const bool by_other = std::any_of(begin, end, [&](const Wait& other) {
-        return other.after != wait->after &&
-               (order.stream(other.after) == order.stream(wait->after) ? order.place(other.after) > order.place(wait->after)
-                                                                       : order.Before(wait->after, other.after));
+      const bool by_other = std::any_of(latest.begin(), latest.end(), [&](int other) {
+        return other >= 0 && order.stream(other) != order.stream(wait->after) && order.Before(wait->after, other);
       });
       if (!by_stream && !by_other) kept.push_back(*wait);
     }

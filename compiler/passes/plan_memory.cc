@@ -30,6 +30,7 @@ class Planner {
   // `whole`: null for a body.
   Planner(const Graph& graph, const Plan* whole, ProgramPlan& plan)
       : graph_(graph), whole_(whole), plan_(plan), order_(graph, plan), storage_of_(static_cast<size_t>(graph.num_values()), -1) {
+    refusing_ = Nothing();
     if (whole_ != nullptr) FindRefusals();
     FindReads();
     PlaceFixed();
@@ -228,9 +229,11 @@ class Planner {
 
   // Nodes of a body write to the operands of its instruction, and it is the instruction that may refuse.
   void FindRefusals() {
-    refusing_ = RefusingNodes(graph_, &order_);
+    const std::vector<int> refusing = RefusingNodes(graph_, &order_);
+    for (int node : refusing) order_.Extend(refusing_, node);
+    refuses_ = !refusing.empty();
     has_collectives_ = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), IsCollective);
-    collective_after_refusals_ = FirstCollectiveAfter(graph_, refusing_);
+    collective_after_refusals_ = FirstCollectiveAfter(graph_, refusing);
   }
 
   // Whether nothing from node i on can make the step fail. Other devices may refuse what this one has accepted, and tell so with the next
@@ -238,13 +241,13 @@ class Planner {
   bool IsPastRefusals(int i) const {
     if (has_collectives_ && graph_.nodes[static_cast<size_t>(i)].phase != Phase::kUpdate) return false;
     if (collective_after_refusals_ >= 0 && !order_.Before(collective_after_refusals_, i)) return false;
-    return std::all_of(refusing_.begin(), refusing_.end(), [&](int node) { return node != i && order_.Before(node, i); });
+    return order_.AllBefore(refusing_, i, false);
   }
 
   // A device continues after a kernel that has refused the batch. In that case only kernels that check for a refusal, and the copies at the
   // end of a program, may overwrite state.
   bool MayKeepState(int i) const {
-    if (plan_.device == DeviceKind::kCpu || (refusing_.empty() && !has_collectives_)) return true;
+    if (plan_.device == DeviceKind::kCpu || (!refuses_ && !has_collectives_)) return true;
     const KernelRow* const row = plan_.kernels[static_cast<size_t>(i)].row;
     return row != nullptr && row->preserves_state_on_refusal;
   }
@@ -310,7 +313,8 @@ class Planner {
   const Plan* whole_;
   ProgramPlan& plan_;
   const NodeOrder order_;
-  std::vector<int> refusing_;           // nodes that may make the step fail; none in a body
+  Reach refusing_;                      // nodes that may make the step fail; none in a body
+  bool refuses_ = false;                // whether there are such nodes
   bool has_collectives_ = false;        // whether there are collectives
   int collective_after_refusals_ = -1;  // the first collective after all nodes that may refuse
   std::vector<int> storage_of_;         // by value id; -1: not placed yet

@@ -1,6 +1,7 @@
 #include "compiler/passes/refusals.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "compiler/passes/choose_kernels.h"
@@ -83,22 +84,22 @@ bool WritesState(const Graph& graph, const Node& node) {
 
 std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order) {
   struct CheckedValue {
-    ValueId origin;
     DataCheck check;
     int node;
   };
   const Origins origins(graph);
-  std::vector<CheckedValue> first;
+  std::map<ValueId, std::vector<CheckedValue>> first;  // by origin
   std::vector<int> refusing;
   for (int i = 0; i < static_cast<int>(graph.nodes.size()); ++i) {
     const Node& node = graph.nodes[static_cast<size_t>(i)];
     bool refuses = !node.regions.empty() && DecisionMayRefuse(graph, node);
     origins.ForEachDataCheck(node, [&](const DataCheck& check, ValueId origin) {
-      const bool known = std::any_of(first.begin(), first.end(), [&](const CheckedValue& checked) {
-        return checked.origin == origin && check.ImpliedBy(checked.check) && (order == nullptr || order->Before(checked.node, i));
+      std::vector<CheckedValue>& earlier = first[origin];
+      const bool known = std::any_of(earlier.begin(), earlier.end(), [&](const CheckedValue& checked) {
+        return check.ImpliedBy(checked.check) && (order == nullptr || order->Before(checked.node, i));
       });
       if (known) return;
-      first.push_back({origin, check, i});
+      earlier.push_back({check, i});
       refuses = true;
     });
     if (refuses) refusing.push_back(i);

@@ -373,9 +373,15 @@ class Sweep {
     } catch (const Error& error) {
       return faults_.Add("names", scope_.name, error.message());
     }
+    // What comes after the last of them on a stream comes after all of them there.
+    std::map<int, int> last_of_stream;
+    for (int i : refusing) last_of_stream[program_.instructions[static_cast<size_t>(i)].stream] = i;
+    const auto after_all = [&](int x) {
+      return std::all_of(last_of_stream.begin(), last_of_stream.end(), [&](const auto& last) { return before(last.second, x); });
+    };
     for (const auto& [state, write] : facts.state_writes) {
+      if (after_all(write)) continue;
       const auto late = std::find_if(refusing.begin(), refusing.end(), [&](int i) { return !before(i, write); });
-      if (late == refusing.end()) continue;
       faults_.Add("order", At(write),
                   "changes state '" + Escaped(scope_.plan.state[static_cast<size_t>(state)].name) + "', but nothing makes it wait for " +
                       Describe(program_, *late) + ", which may refuse the batch: the step could fail after changing it");
@@ -384,10 +390,7 @@ class Sweep {
     if (!refusing.empty() || !operations.empty()) CheckKeepsState(facts);
     facts.may_refuse = !refusing.empty();
     facts.accepted_at = facts.changes_after = operations.size();
-    const auto begins_after_all = [&](int operation) {
-      return std::all_of(refusing.begin(), refusing.end(), [&](int i) { return before(i, operation); });
-    };
-    facts.accepted_at = static_cast<size_t>(std::find_if(operations.begin(), operations.end(), begins_after_all) - operations.begin());
+    facts.accepted_at = static_cast<size_t>(std::find_if(operations.begin(), operations.end(), after_all) - operations.begin());
     for (const auto& [state, write] : facts.state_writes) {
       const auto ended = [&, at = write](int operation) { return before(operation, at); };
       const auto first_open = std::partition_point(operations.begin(), operations.end(), ended);

@@ -1,7 +1,10 @@
 // Checks "order": which instructions may make a step fail because of its feeds, according to the checks in catalog rows and the operands in
 // the plan.
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "kernels/catalog/data_checks.h"
 #include "runtime/plan/verify_scope.h"
@@ -79,22 +82,22 @@ class ProgramChecks {
 
 std::vector<int> Refusals(const Plan& plan, const Program& program, const std::function<bool(int, int)>& before) {
   struct CheckedValue {
-    int origin;
     DataCheck check;
     int instruction;
   };
   const ProgramChecks checks(plan, program);
-  std::vector<CheckedValue> first;
+  std::map<int, std::vector<CheckedValue>> first;  // by origin
   std::vector<int> refusing;
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     const Instruction& instruction = program.instructions[static_cast<size_t>(i)];
     bool refuses = !instruction.bodies.empty() && checks.DecisionMayRefuse(instruction);
     checks.ForEach(instruction, [&](const DataCheck& check, int origin) {
-      const bool known = std::any_of(first.begin(), first.end(), [&](const CheckedValue& checked) {
-        return checked.origin == origin && check.ImpliedBy(checked.check) && before(checked.instruction, i);
+      std::vector<CheckedValue>& earlier = first[origin];
+      const bool known = std::any_of(earlier.begin(), earlier.end(), [&](const CheckedValue& checked) {
+        return check.ImpliedBy(checked.check) && before(checked.instruction, i);
       });
       if (known) return;
-      first.push_back({origin, check, i});
+      earlier.push_back({check, i});
       refuses = true;
     });
     if (refuses) refusing.push_back(i);
@@ -103,23 +106,29 @@ std::vector<int> Refusals(const Plan& plan, const Program& program, const std::f
 }
 
 AcceptanceTracker::AcceptanceTracker(std::vector<const ProgramFacts*> facts)
-    : facts_(std::move(facts)), now_(facts_.size(), std::vector<bool>(facts_.size())), before_change_(now_) {}
+    : facts_(std::move(facts)), now_(facts_.size(), RankSet((facts_.size() + 63) / 64, 0)), before_change_(now_) {}
 
 void AcceptanceTracker::Exchange(const std::vector<Arrival>& together) {
-  std::vector<bool> sent(facts_.size());
+  const auto join = [](RankSet& set, const RankSet& other) {
+    for (size_t word = 0; word < set.size(); ++word) set[word] |= other[word];
+  };
+  RankSet sent((facts_.size() + 63) / 64, 0);
   for (const Arrival& arrival : together) {
-    std::vector<bool>& known = now_[arrival.rank];
+    RankSet& known = now_[arrival.rank];
     // A rank that has reached a communication has done everything before it.
-    if (arrival.operation >= facts_[arrival.rank]->accepted_at) known[arrival.rank] = true;
-    for (size_t r = 0; arrival.sends && r < sent.size(); ++r) sent[r] = sent[r] || known[r];
+    if (arrival.operation >= facts_[arrival.rank]->accepted_at) known[arrival.rank / 64] |= uint64_t{1} << (arrival.rank % 64);
+    if (arrival.sends) join(sent, known);
   }
   for (const Arrival& arrival : together) {
-    std::vector<bool>& known = now_[arrival.rank];
-    for (size_t r = 0; arrival.receives && r < sent.size(); ++r) known[r] = known[r] || sent[r];
+    RankSet& known = now_[arrival.rank];
+    if (arrival.receives) join(known, sent);
     if (arrival.operation + 1 == facts_[arrival.rank]->changes_after) before_change_[arrival.rank] = known;
   }
 }
 
-bool AcceptanceTracker::ChangesTooEarly(size_t s, size_t r) const { return facts_[r]->may_refuse && now_[s][r] && !before_change_[s][r]; }
+bool AcceptanceTracker::ChangesTooEarly(size_t s, size_t r) const {
+  const auto contains = [r](const RankSet& set) { return (set[r / 64] >> (r % 64) & 1) != 0; };
+  return facts_[r]->may_refuse && contains(now_[s]) && !contains(before_change_[s]);
+}
 
 }  // namespace gradloom::verify

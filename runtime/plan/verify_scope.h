@@ -111,8 +111,11 @@ class AcceptanceTracker {
   bool ChangesTooEarly(size_t s, size_t r) const;
 
  private:
+  // A bit for each rank: in a job of many ranks, each collective joins the sets of all of its members.
+  using RankSet = std::vector<uint64_t>;
+
   std::vector<const ProgramFacts*> facts_;
-  std::vector<std::vector<bool>> now_, before_change_;  // by rank, and by rank that it knows of
+  std::vector<RankSet> now_, before_change_;  // by rank: the ranks that it knows of
 };
 
 // Checks order and values in a program whose ids and bounds are sound.
