@@ -166,6 +166,7 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
   if (options.only || noted.empty()) return ChooseTrainable(graph, options);
   const TrainableChoice by_use = ChooseTrainable(*graph.Clone(), options);
   std::map<std::string, std::string> reasons;
+  const std::vector<std::string> asked = options.trainable;
   const auto fixed = [](const std::string& why) {
     return why.starts_with("no differentiable path") || why.starts_with("a table of sines") || why.starts_with("frequencies") ||
            why.starts_with("consecutive integers");
@@ -178,7 +179,7 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
   }
   for (const auto& [name, why] : by_use.trained) {
     const auto found = noted.find(name);
-    if (found == noted.end() || found->second || MatchesAnyPattern(options.trainable, name)) continue;
+    if (found == noted.end() || found->second || MatchesAnyPattern(asked, name)) continue;
     reasons.emplace(name, "not a parameter of the module, according to the exporter");
     options.freeze.push_back(name);
   }

@@ -23,11 +23,13 @@ static void Divide(const Shard& shard, FeedOrFetch& tensor) {
 
 std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported, const OtherShapes& others) {
   const Graph& graph = context.graph;
+  std::map<ValueId, size_t> position;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) position.emplace(graph.inputs[i], i);
   std::vector<Feed> feeds;
   for (ValueId id : FeedsOf(graph)) {
     const Value& value = graph.value(id);
     // The model's own inputs come first, in the order of the import.
-    const auto at = static_cast<size_t>(std::find(graph.inputs.begin(), graph.inputs.end(), id) - graph.inputs.begin());
+    const size_t at = position.at(id);
     const auto named = context.feed_names.find(id);
     const std::string& name = named != context.feed_names.end() ? named->second : value.name;
     const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(name, value.shape, imported.batch, others);
@@ -59,16 +61,18 @@ Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const 
 }
 
 void DivideEntry(const Replication& replication, const Graph& whole, Entry& entry) {
-  for (size_t i = 0; i < entry.feeds.size(); ++i) Divide(replication.shard(FeedsOf(whole)[i]), entry.feeds[i]);
+  const std::vector<ValueId> feeds = FeedsOf(whole);
+  for (size_t i = 0; i < entry.feeds.size(); ++i) Divide(replication.shard(feeds[i]), entry.feeds[i]);
   for (size_t i = 0; i < entry.fetches.size(); ++i) Divide(replication.shard(whole.outputs[i]), entry.fetches[i]);
 }
 
 std::set<ValueId> NonContiguousFeeds(const Graph& whole, const Entry& entry) {
   std::set<ValueId> apart;
+  const std::vector<ValueId> feeds = FeedsOf(whole);
   for (size_t i = 0; i < entry.feeds.size(); ++i) {
     const Feed& feed = entry.feeds[i];
     const auto samples = SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, entry.batch);
-    if (samples && samples->outer > 1) apart.insert(FeedsOf(whole)[i]);
+    if (samples && samples->outer > 1) apart.insert(feeds[i]);
   }
   return apart;
 }

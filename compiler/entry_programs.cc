@@ -1,6 +1,5 @@
 #include "compiler/entry_programs.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -91,14 +90,15 @@ EntryPrograms::Programs EntryPrograms::OfStages(const PassContext& whole, const 
     device.copies = {.all = options_.recipe.copy_inputs || options_.recipe.device != DeviceKind::kCpu, .feeds = replicas.non_contiguous};
     device.fetch_names = whole.fetch_names;
     // Passes replace the outputs.
-    const std::vector<ValueId> outputs = graph.outputs;
+    std::map<ValueId, size_t> position;
+    for (size_t i = 0; i < graph.outputs.size(); ++i) position.emplace(graph.outputs[i], i);
     RunDevicePasses(device, options_.control);
     if (stops()) continue;
     Count(device);
     std::vector<int>& buffers = made.fetches.emplace_back();
     for (ValueId id : all) {
-      const auto at = std::find(outputs.begin(), outputs.end(), id);
-      buffers.push_back(at == outputs.end() ? -1 : device.output_buffers[static_cast<size_t>(at - outputs.begin())]);
+      const auto at = position.find(id);
+      buffers.push_back(at == position.end() ? -1 : device.output_buffers[at->second]);
     }
     made.programs.push_back(static_cast<int>(plan_.programs.size()));
     plan_.programs.push_back(std::move(device.program));

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
-#include <string_view>
+#include <string>
+#include <vector>
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/fixed_tensors.h"
@@ -52,11 +54,49 @@ bool ReadsNumbers(const Node& node, ValueId id) {
   return node.op == "Max" || node.op == "Min" || node.op == "Where";
 }
 
-// A constant of the file, followed through operators that only read constants.
-struct Origin {
+// A constant of the file, followed through operators that only read constants. What its elements say is found once, however many nodes read
+// it: a mask may be large.
+class Origin {
+ public:
+  Origin(const Tensor& tensor, bool is_single, bool is_attribute) : data(tensor), single(is_single), attribute(is_attribute) {}
+
+  bool LooksLikeMask(bool product) const {
+    std::optional<bool>& known = mask_[product ? 1 : 0];
+    if (!known) known = gradloom::LooksLikeMask(data, product);
+    return *known;
+  }
+  bool IsSinusoidTable() const {
+    if (!sinusoid_) sinusoid_ = gradloom::IsSinusoidTable(data);
+    return *sinusoid_;
+  }
+
   const Tensor& data;
-  bool single;     // a single element, which may be a number from the code
-  bool attribute;  // named like an attribute of the module, in a file whose attributes include no numbers from the code
+  const bool single;     // a single element, which may be a number from the code
+  const bool attribute;  // named like an attribute of the module, in a file whose attributes include no numbers from the code
+
+ private:
+  mutable std::optional<bool> mask_[2], sinusoid_;
+};
+
+// Patterns, most of which may be names.
+class Patterns {
+ public:
+  explicit Patterns(const std::vector<std::string>& patterns) {
+    for (const std::string& pattern : patterns) {
+      if (IsName(pattern)) {
+        names_.insert(pattern);
+      } else {
+        patterns_.push_back(pattern);
+      }
+    }
+  }
+
+  static bool IsName(const std::string& pattern) { return pattern.find_first_of("*?") == std::string::npos; }
+  bool Match(const std::string& name) const { return names_.contains(name) || MatchesAnyPattern(patterns_, name); }
+
+ private:
+  std::set<std::string> names_;
+  std::vector<std::string> patterns_;
 };
 
 class Chooser {
@@ -190,7 +230,7 @@ class Chooser {
       why = "frequencies of " + Describe(node);
       return UseKind::kOther;
     }
-    if (fixed && node.op == "Mul" && LooksLikeMask(origin.data, true)) {
+    if (fixed && node.op == "Mul" && origin.LooksLikeMask(true)) {
       why = "a mask in " + Describe(node);
       return UseKind::kOther;
     }
@@ -228,7 +268,7 @@ class Chooser {
           why = "a single number in " + Describe(node);
           continue;
         }
-        if (IsSinusoidTable(data)) {
+        if (origin.IsSinusoidTable()) {
           why = "a table of sines and cosines in " + Describe(node);
           continue;
         }
@@ -242,7 +282,7 @@ class Chooser {
     if (!sum && !product) {
       // A trained exponent may be a single number; trained bounds and replacement values have several elements.
       const bool trained =
-          origin.attribute && ReadsNumbers(node, id) && (node.op == "Pow" || data.elements() > 1) && !LooksLikeMask(data, false);
+          origin.attribute && ReadsNumbers(node, id) && (node.op == "Pow" || data.elements() > 1) && !origin.LooksLikeMask(false);
       why = (trained ? "an attribute of the module in " : "a fixed operand of ") + Describe(node);
       return trained;
     }
@@ -253,11 +293,11 @@ class Chooser {
       why = "a single number in " + Describe(node);
       return false;
     }
-    if (LooksLikeMask(data, product)) {
+    if (origin.LooksLikeMask(product)) {
       why = "a mask in " + Describe(node);
       return false;
     }
-    if (IsSinusoidTable(data) || (product && tables_.HasOtherHalf(data))) {
+    if (origin.IsSinusoidTable() || (product && tables_.HasOtherHalf(data))) {
       why = "a table of sines and cosines in " + Describe(node);
       return false;
     }
@@ -309,8 +349,10 @@ std::string InitializerNames(const Graph& graph) {
 
 void CheckPatterns(const Graph& graph, const std::vector<std::string>& patterns, const char* flag) {
   for (const std::string& pattern : patterns) {
-    const bool fits = std::any_of(graph.values().begin(), graph.values().end(),
-                                  [&](const Value& value) { return value.role == Role::kConst && MatchesPattern(pattern, value.name); });
+    const auto is_matched = [&](const Value& value) { return value.role == Role::kConst && MatchesPattern(pattern, value.name); };
+    const ValueId named = Patterns::IsName(pattern) ? graph.Find(pattern) : kNoValue;
+    const bool fits = Patterns::IsName(pattern) ? named != kNoValue && is_matched(graph.value(named))
+                                                : std::any_of(graph.values().begin(), graph.values().end(), is_matched);
     if (!fits) {
       throw Error(ErrorCode::kConfig, std::string(flag) + " '" + Escaped(pattern) + "' matches no initializer of the model", "",
                   "the model has: " + InitializerNames(graph));
@@ -324,6 +366,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
   CheckPatterns(graph, options.trainable, "--trainable");
   CheckPatterns(graph, options.freeze, "--freeze");
   if (options.only) CheckPatterns(graph, *options.only, "trainable initializer");
+  const Patterns trainable(options.trainable), freeze(options.freeze);
   const Chooser chooser(graph, options.attributes);
   const std::map<ValueId, std::string> statistics = chooser.Statistics();
   const std::set<std::string> only =
@@ -344,7 +387,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
     if (options.only) {
       decision.trained = decision.asked = only.contains(value.name);
       decision.why = decision.trained ? "named" : "not named";
-    } else if (!MatchesAnyPattern(options.trainable, value.name) && MatchesAnyPattern(options.freeze, value.name)) {
+    } else if (!trainable.Match(value.name) && freeze.Match(value.name)) {
       decision.why = "frozen by --freeze";
     } else {
       decision.trained = chooser.Trained(id, decision.why);
@@ -352,7 +395,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
         decision.trained = false;
         decision.why = statistic->second;
       }
-      decision.asked = MatchesAnyPattern(options.trainable, value.name);
+      decision.asked = trainable.Match(value.name);
       if (!decision.trained && decision.asked) {
         decision.trained = true;
         decision.why = "named by --trainable";

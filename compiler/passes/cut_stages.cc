@@ -96,17 +96,18 @@ class Estimator {
       }
     }
     if (copies_ > 1) {
-      for (int s = 0; s < stages_.count; ++s) {
-        free[At(s)] += costs_.collective_seconds + 2 * static_cast<double>(ParameterBytes(s)) / costs_.link_bytes_per_second;
-      }
+      const std::vector<int64_t> bytes = ParameterBytes();
+      for (int s = 0; s < stages_.count; ++s)
+        free[At(s)] += costs_.collective_seconds + 2 * static_cast<double>(bytes[At(s)]) / costs_.link_bytes_per_second;
     }
     return *std::max_element(free.begin(), free.end());
   }
 
-  int64_t ParameterBytes(int stage) const {
-    int64_t bytes = 0;
+  // By stage.
+  std::vector<int64_t> ParameterBytes() const {
+    std::vector<int64_t> bytes(At(stages_.count), 0);
     for (const Value& value : graph_.values()) {
-      if (value.role == Role::kParam && IsKept(value) && home_[At(value.id)] == stage) bytes += BytesOf(value);
+      if (value.role == Role::kParam && IsKept(value)) bytes[At(home_[At(value.id)])] += BytesOf(value);
     }
     return bytes;
   }

@@ -60,7 +60,9 @@ class Grouping {
  private:
   void Visit(int position) {
     const Node& node = graph_.nodes[static_cast<size_t>(position)];
-    const auto functions = FunctionsOf(graph_, node);
+    auto functions = FunctionsOf(graph_, node);
+    // A sum of many operands is too large for a group.
+    if (functions > kMaxGroupInstructions) functions.reset();
     std::vector<int> joined;
     ForEachUse(node, [&](ValueId id) {
       const int group = Find(group_of_[static_cast<size_t>(id)]);
@@ -113,6 +115,8 @@ class Grouping {
 
   // Whether the groups and the node together stay within the limits.
   bool Small(const std::vector<int>& joined, int position, int functions) const {
+    for (int group : joined) functions += groups_[static_cast<size_t>(group)].instructions;
+    if (functions > kMaxGroupInstructions) return false;
     std::vector<ValueId> made, read;
     const auto add = [&](int at) {
       const Node& node = graph_.nodes[static_cast<size_t>(at)];
@@ -120,7 +124,6 @@ class Grouping {
       ForEachUse(node, [&](ValueId id) { read.push_back(id); });
     };
     for (int group : joined) {
-      functions += groups_[static_cast<size_t>(group)].instructions;
       for (int at : groups_[static_cast<size_t>(group)].members) add(at);
     }
     add(position);
@@ -128,7 +131,7 @@ class Grouping {
     read.erase(std::unique(read.begin(), read.end()), read.end());
     const auto inside = [&](ValueId id) { return std::find(made.begin(), made.end(), id) != made.end(); };
     const auto inputs = std::count_if(read.begin(), read.end(), [&](ValueId id) { return !inside(id); });
-    return inputs <= kMaxGroupInputs && functions <= kMaxGroupInstructions;
+    return inputs <= kMaxGroupInputs;
   }
 
   const Graph& graph_;

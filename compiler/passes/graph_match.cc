@@ -29,17 +29,13 @@ GraphMatch::GraphMatch(const Graph& graph) : graph_(graph), uses_(graph), kept_(
   for (ValueId id : graph.outputs) kept_[static_cast<size_t>(id)] = true;
   for (const Value& value : graph.values()) {
     if (value.next_of != kNoValue) kept_[static_cast<size_t>(value.id)] = true;
+    plain_.push_back(value.id);
   }
-}
-
-ValueId GraphMatch::Plain(ValueId id) const {
-  for (int at; (at = Producer(id)) >= 0;) {
-    const Node& node = graph_.nodes[static_cast<size_t>(at)];
+  for (const Node& node : graph.nodes) {
     const bool moves = node.op == "Identity" || node.op == "Cast" || node.op == "Expand" || node.op == "Reshape";
-    if (!moves || !node.domain.empty() || graph_.type(node.inputs[0]) != graph_.type(id)) break;
-    id = node.inputs[0];
+    if (!moves || !node.domain.empty() || graph.type(node.inputs[0]) != graph.type(node.outputs[0])) continue;
+    plain_[static_cast<size_t>(node.outputs[0])] = Plain(node.inputs[0]);
   }
-  return id;
 }
 
 const Node* GraphMatch::ProducedBy(ValueId id, std::string_view op, std::string_view domain) const {

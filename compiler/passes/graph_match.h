@@ -18,7 +18,7 @@ class GraphMatch {
   // The position of the node that makes a value; -1 if none does.
   int Producer(ValueId id) const { return id == kNoValue ? -1 : uses_.producer[static_cast<size_t>(id)]; }
   // The value behind nodes that change nothing: Identity, and casts, expansions and reshapes to the same type.
-  ValueId Plain(ValueId id) const;
+  ValueId Plain(ValueId id) const { return id == kNoValue ? id : plain_[static_cast<size_t>(id)]; }
   // The node that makes a value, looking through nodes that change nothing, if it is this operator (domain "": ONNX's); otherwise null.
   const Node* ProducedBy(ValueId id, std::string_view op, std::string_view domain = {}) const;
   // Whether a value is fetched or kept: it must exist whatever reads it.
@@ -32,7 +32,8 @@ class GraphMatch {
  private:
   const Graph& graph_;
   const Uses uses_;
-  std::vector<bool> kept_;  // by value
+  std::vector<bool> kept_;      // by value
+  std::vector<ValueId> plain_;  // by value
 };
 
 // Finds the forward nodes of gradient operators that take the forward operands and repeat the forward pass. Nodes may be changed in place

@@ -1,7 +1,7 @@
 #include "compiler/passes/keep_weight_copies.h"
 
-#include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +17,14 @@ namespace {
 class Keeper {
  public:
   Keeper(GraphBuilder& builder, const Plan& plan, bool trains)
-      : b_(builder), graph_(builder.graph()), plan_(plan), trains_(trains), shown_(static_cast<size_t>(graph_.num_values()), kNoValue) {}
+      : b_(builder),
+        graph_(builder.graph()),
+        plan_(plan),
+        trains_(trains),
+        fetched_(graph_.outputs.begin(), graph_.outputs.end()),
+        shown_(static_cast<size_t>(graph_.num_values()), kNoValue) {
+    for (const StateTensor& state : plan.state) states_.insert(state.name);
+  }
 
   void Run() {
     FindParameters();
@@ -61,7 +68,7 @@ class Keeper {
     const auto known = copies_.find(parameter);
     if (known != copies_.end()) return b_.dtype(known->second) == dtype ? known->second : kNoValue;
     const std::string name = graph_.value(parameter).name + "/" + std::string(DTypeName(dtype)) + "_copy";
-    if (!trains_ || plan_.FindState(graph_.value(parameter).name) >= 0 || graph_.Find(name) != kNoValue || plan_.FindState(name) >= 0)
+    if (!trains_ || states_.contains(graph_.value(parameter).name) || graph_.Find(name) != kNoValue || states_.contains(name))
       return kNoValue;
     return copies_.emplace(parameter, AddCopy(name, parameter, dtype)).first->second;
   }
@@ -72,8 +79,7 @@ class Keeper {
     const ValueId parameter = shown_[static_cast<size_t>(node.inputs[0])], made = node.outputs[0];
     if (parameter == kNoValue || !Is16BitFloat(b_.dtype(made)) || b_.dtype(parameter) != DType::kFloat32) return false;
     // A fetched value must be made by a node, and a next value keeps its identity.
-    const bool fetched = std::find(graph_.outputs.begin(), graph_.outputs.end(), made) != graph_.outputs.end();
-    if (fetched || graph_.value(made).next_of != kNoValue) return false;
+    if (fetched_.contains(made) || graph_.value(made).next_of != kNoValue) return false;
     const ValueId copy = CopyOf(parameter, b_.dtype(made));
     if (copy == kNoValue) return false;
     if (b_.shape(copy) == b_.shape(made)) {
@@ -105,6 +111,8 @@ class Keeper {
   Graph& graph_;
   const Plan& plan_;
   const bool trains_;
+  const std::set<ValueId> fetched_;
+  std::set<std::string> states_;               // of the plan, by name
   std::vector<ValueId> shown_;                 // by value id: the parameter that a value or view shows
   std::map<std::string, ValueId> parameters_;  // by name
   std::map<ValueId, ValueId> copies_;          // by parameter

@@ -163,7 +163,7 @@ class Lowering {
   static bool IsSquare(const Node& node) { return node.op == "Mul" && node.domain.empty() && node.inputs[0] == node.inputs[1]; }
 
   // Returns how many leading inputs of the node become 16-bit; 0 if it is unchanged.
-  int LoweredInputs(const Node& node) const {
+  int LoweredInputs(const Node& node) {
     if (!node.regions.empty() || IsOfLoss(node) || IsSquare(node)) return 0;
     const Row* const row = FindRow(node);
     if (row == nullptr) return 0;
@@ -179,7 +179,13 @@ class Lowering {
   }
 
   // Whether no element of a constant overflows to infinity or underflows to (nearly) zero: masks and epsilons would lose their meaning.
-  bool Fits(ValueId id) const {
+  bool Fits(ValueId id) {
+    const auto [known, fresh] = fits_.emplace(id, true);
+    if (fresh) known->second = ElementsFit(id);
+    return known->second;
+  }
+
+  bool ElementsFit(ValueId id) const {
     const Tensor* const data = graph_.data(id);
     if (data == nullptr) return true;
     const double largest = low_ == DType::kFloat16 ? 65504 : 3.3895313892515355e38, smallest = low_ == DType::kFloat16 ? 0x1p-14 : 0x1p-126;
@@ -236,6 +242,7 @@ class Lowering {
   NodeId first_loss_node_;
   std::set<ValueId> weights_;
   std::map<ValueId, Lowered> lowered_;
+  std::map<ValueId, bool> fits_;  // constants that have been looked at
 };
 
 }  // namespace

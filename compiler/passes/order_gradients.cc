@@ -105,7 +105,8 @@ class GradientOrder {
       const ValueId memory = MemoryOf(id);
       if (maker_[static_cast<size_t>(memory)] < 0 || kept_[static_cast<size_t>(memory)] || Reads(second, memory)) return;
       const std::vector<int>& readers = readers_[static_cast<size_t>(memory)];
-      if (std::all_of(readers.begin(), readers.end(), [&](int reader) { return PositionOf(reader) <= end; })) ended.push_back(memory);
+      // If one is later, it is most likely among the last.
+      if (std::all_of(readers.rbegin(), readers.rend(), [&](int reader) { return PositionOf(reader) <= end; })) ended.push_back(memory);
     });
     std::sort(ended.begin(), ended.end());
     ended.erase(std::unique(ended.begin(), ended.end()), ended.end());

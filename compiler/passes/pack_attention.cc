@@ -23,6 +23,9 @@ namespace {
 using enum attention::Input;
 
 constexpr std::array<size_t, 3> kParts = {kQ, kK, kV};
+// Exporters write up to eight nodes that only move elements between a product and an attention. The positions on the paths of Q, K and V
+// are combined.
+constexpr size_t kLongestPath = 16;
 
 bool IsForward(const Node& node) {
   return (node.op == "Attention" && node.domain.empty()) || (node.op == "AttentionDropout" && node.domain == kGradloomDomain);
@@ -102,7 +105,7 @@ class Packer {
   // The values from which an operand is moved.
   Path PathFrom(ValueId id) const {
     Path path{{id}, {}};
-    for (int at; (at = match_.Producer(path.values.back())) >= 0;) {
+    for (int at; path.nodes.size() < kLongestPath && (at = match_.Producer(path.values.back())) >= 0;) {
       const Node& node = NodeAt(at);
       if (node.inputs.empty() || node.inputs[0] == kNoValue || !node.regions.empty()) break;
       // Whether the node only moves elements is seen when the views are computed.
@@ -116,7 +119,7 @@ class Packer {
   // The values to which a gradient is moved, each read by nothing else.
   Path PathTo(ValueId id) const {
     Path path{{id}, {}};
-    for (int at; (at = OnlyReader(path.values.back())) >= 0;) {
+    for (int at; path.nodes.size() < kLongestPath && (at = OnlyReader(path.values.back())) >= 0;) {
       const Node& node = NodeAt(at);
       if (std::count(node.inputs.begin(), node.inputs.end(), path.values.back()) != 1 || node.outputs.size() != 1) break;
       if (!InputView(graph_, node, InputIndex(node, path.values.back()), ViewOf(b_.shape(node.outputs[0])))) break;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -177,16 +178,16 @@ class Planner {
   void PlaceOperands() {
     int operand = 0;
     for (ValueId id : graph_.inputs) NewStorage(id, 0, Placement{Arena::kFeed, 0, operand++});
+    for (ValueId id : graph_.outputs) results_.emplace(id, operand++);
   }
 
   // The result of a branch is written directly to the output of its node. A loop-carried value has its place as the next value of the one
   // that the iteration began with.
   bool PlaceResult(ValueId id, int i) {
     if (whole_ != nullptr || graph_.value(id).next_of != kNoValue) return false;
-    const auto result = std::find(graph_.outputs.begin(), graph_.outputs.end(), id);
-    if (result == graph_.outputs.end()) return false;
-    NewStorage(id, i,
-               Placement{Arena::kFeed, 0, static_cast<int>(graph_.inputs.size() + static_cast<size_t>(result - graph_.outputs.begin()))});
+    const auto result = results_.find(id);
+    if (result == results_.end()) return false;
+    NewStorage(id, i, Placement{Arena::kFeed, 0, result->second});
     return true;
   }
 
@@ -201,10 +202,16 @@ class Planner {
       Join(node.outputs[0], storage_of(node.inputs[0]), i);
       return;
     }
+    read_here_.clear();
+    written_here_.clear();
+    ForEachUse(node, [&](ValueId id) { read_here_.push_back(storage_of(id)); });
+    std::sort(read_here_.begin(), read_here_.end());
     for (int k = 0; k < static_cast<int>(node.outputs.size()); ++k) {
       const ValueId id = node.outputs[static_cast<size_t>(k)];
-      if (id == kNoValue || PlaceInSlot(id, i) || PlaceResult(id, i) || PlaceInState(id, i) || ReuseInput(id, k, i)) continue;
-      NewStorage(id, i, std::nullopt);
+      if (id == kNoValue) continue;
+      const bool placed = PlaceInSlot(id, i) || PlaceResult(id, i) || PlaceInState(id, k, i) || ReuseInput(id, k, i);
+      if (!placed) NewStorage(id, i, std::nullopt);
+      written_here_.insert(storage_of(id));
     }
   }
 
@@ -218,11 +225,11 @@ class Planner {
 
   // A next value is written directly to its state's place if every read of the old value has ended, or is by this node through an operand
   // that the output may alias, and if nothing from this node on can make the step fail.
-  bool PlaceInState(ValueId id, int i) {
+  bool PlaceInState(ValueId id, int k, int i) {
     const ValueId old = graph_.value(id).next_of;
     if (old == kNoValue || storage_of(old) < 0 || BytesOf(old) != BytesOf(id)) return false;
     if (!IsPastRefusals(i) || !MayKeepState(i)) return false;
-    if (!order_.AllBefore(reads(old), i, true) || (last_read(old) == i && !MayOverwrite(id, old, i))) return false;
+    if (!order_.AllBefore(reads(old), i, true) || (last_read(old) == i && !MayOverwrite(id, k, old, i))) return false;
     Join(id, storage_of(old), i);
     return true;
   }
@@ -255,11 +262,11 @@ class Planner {
   // The output can take the place of an input whose last reader is this node.
   bool ReuseInput(ValueId id, int k, int i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
-    for (const Aliasing& alias : MayAlias(i)) {
+    for (const Aliasing& alias : MayAlias(k, i)) {
       if (alias.output != k || alias.input >= static_cast<int>(node.inputs.size())) continue;
       const ValueId input = node.inputs[static_cast<size_t>(alias.input)];
       if (input == kNoValue || storage_at(input).fixed || !order_.AllBefore(storage_at(input).reach, i, true) ||
-          !MayOverwrite(id, input, i)) {
+          !MayOverwrite(id, k, input, i)) {
         continue;
       }
       Join(id, storage_of(input), i);
@@ -268,32 +275,28 @@ class Planner {
     return false;
   }
 
-  // Returns which outputs of node i may alias which inputs. A collective sums each operand in place.
-  std::span<const Aliasing> MayAlias(int i) {
+  // Returns which outputs of node i, output k among them, may alias which inputs. A collective, which may have any number of operands, sums
+  // each in place.
+  std::span<const Aliasing> MayAlias(int k, int i) {
     const KernelRow* row = plan_.kernels[static_cast<size_t>(i)].row;
     if (row != nullptr) return row->may_alias;
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
-    const auto list = [](std::vector<Aliasing>& known, size_t operands, int first_input) {
-      for (int k = static_cast<int>(known.size()); k < static_cast<int>(operands); ++k)
-        known.push_back({.output = k, .input = k + first_input});
-      return std::span(known).first(operands);
-    };
-    if (node.regions.empty()) return list(in_place_, node.inputs.size(), 0);
+    if (!node.regions.empty() && node.op != "Loop") return {};
     // A loop overwrites its initial values; a branch may not alias.
-    return list(carried_, node.op == "Loop" ? node.outputs.size() : 0, 1);
+    operand_ = {.output = k, .input = node.regions.empty() ? k : k + 1};
+    return {&operand_, 1};
   }
 
-  // Whether the kernel of node i may write this output over this input, no other operand of the node is there, and both have the same size.
-  bool MayOverwrite(ValueId output, ValueId input, int i) {
+  // Whether the kernel of node i may write output k over this input, no other operand of the node is there, and both have the same size.
+  bool MayOverwrite(ValueId output, int k, ValueId input, int i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
     const int storage = storage_of(input);
-    const auto on_storage = [&](ValueId id) { return id != kNoValue && storage_of(id) == storage; };
-    if (std::count_if(node.inputs.begin(), node.inputs.end(), on_storage) != 1) return false;
-    if (std::any_of(node.outputs.begin(), node.outputs.end(), on_storage)) return false;
+    const auto [first, last] = std::equal_range(read_here_.begin(), read_here_.end(), storage);
+    if (last - first != 1 || written_here_.contains(storage)) return false;
     if (storages_[static_cast<size_t>(storage)].bytes != BytesOf(output)) return false;
-    for (const Aliasing& alias : MayAlias(i)) {
-      if (alias.output >= static_cast<int>(node.outputs.size()) || alias.input >= static_cast<int>(node.inputs.size())) continue;
-      if (node.outputs[static_cast<size_t>(alias.output)] == output && node.inputs[static_cast<size_t>(alias.input)] == input) return true;
+    for (const Aliasing& alias : MayAlias(k, i)) {
+      if (alias.output != k || alias.input >= static_cast<int>(node.inputs.size())) continue;
+      if (node.inputs[static_cast<size_t>(alias.input)] == input) return true;
     }
     return false;
   }
@@ -321,7 +324,10 @@ class Planner {
   std::vector<int> last_read_;          // by value id; -1: never
   std::vector<Reach> reads_;            // by value id
   std::vector<Storage> storages_;
-  std::vector<Aliasing> in_place_, carried_;
+  std::vector<int> read_here_;      // the storages of the inputs of the node that is placed, ascending
+  std::set<int> written_here_;      // those of its outputs so far
+  std::map<ValueId, int> results_;  // of a body: as operands of its node
+  Aliasing operand_;                // MayAlias of a collective or a loop
 };
 
 void PlanAll(const Graph& graph, const Plan* whole, ProgramPlan& plan) {

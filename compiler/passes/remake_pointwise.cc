@@ -27,6 +27,10 @@ class Remaker {
     remade_.resize(static_cast<size_t>(graph_.num_values()));
     fetched_.resize(static_cast<size_t>(graph_.num_values()));
     for (ValueId id : graph_.outputs) fetched_[static_cast<size_t>(id)] = true;
+    read_by_backward_.resize(static_cast<size_t>(graph_.num_values()));
+    for (const Node& node : originals_) {
+      if (node.phase != Phase::kForward) ForEachUse(node, [&](ValueId id) { read_by_backward_[static_cast<size_t>(id)] = true; });
+    }
     bool any = false;
     for (size_t at = 0; at < originals_.size(); ++at) any = Visit(static_cast<int>(at)) || any;
     if (any) Rewrite();
@@ -43,10 +47,7 @@ class Remaker {
 
   int64_t Bytes(ValueId id) const { return graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype); }
 
-  bool ReadByBackward(ValueId id) const {
-    return std::any_of(uses_.consumers[static_cast<size_t>(id)].begin(), uses_.consumers[static_cast<size_t>(id)].end(),
-                       [&](int reader) { return originals_[static_cast<size_t>(reader)].phase != Phase::kForward; });
-  }
+  bool ReadByBackward(ValueId id) const { return read_by_backward_[static_cast<size_t>(id)]; }
 
   // Whether every reader in the backward pass can hold the value in its tiles.
   bool ReadByTilesAlone(ValueId id) const {
@@ -110,9 +111,9 @@ class Remaker {
 
   Graph& graph_;
   const Uses uses_;
-  const std::vector<Node> originals_;   // copies, since nodes of the graph move
-  std::vector<Chain> chains_;           // by value id
-  std::vector<bool> remade_, fetched_;  // by value id
+  const std::vector<Node> originals_;                      // copies, since nodes of the graph move
+  std::vector<Chain> chains_;                              // by value id
+  std::vector<bool> remade_, fetched_, read_by_backward_;  // by value id
 };
 
 }  // namespace

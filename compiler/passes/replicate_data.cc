@@ -178,6 +178,7 @@ Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, 
       of_tail_(static_cast<size_t>(graph.num_values()), false) {
   for (const Node& node : graph.nodes) {
     if (!InTail(node)) continue;
+    if (IsBoundary(node) && node.phase == Phase::kForward) gathered_.push_back(node.inputs[0]);
     for (ValueId id : node.outputs) {
       if (id != kNoValue) of_tail_[At(id)] = true;
     }
@@ -332,9 +333,9 @@ bool Replication::ShardNode(size_t at) {
 // this shape, or `otherwise` if they have several. With the wrong order the readers of the gradient refuse it.
 int64_t Replication::InnerOfGathered(const Shape& shape, int64_t otherwise) const {
   std::set<int64_t> inner;
-  for (const Node& node : graph_.nodes) {
-    if (!IsBoundary(node) || !InTail(node) || node.phase != Phase::kForward || graph_.value(node.inputs[0]).shape != shape) continue;
-    if (const Shard& gathered = shard(node.inputs[0]); gathered.split()) inner.insert(gathered.InnerOf(shape[gathered.axis], batch_));
+  for (ValueId id : gathered_) {
+    if (graph_.value(id).shape != shape) continue;
+    if (const Shard& gathered = shard(id); gathered.split()) inner.insert(gathered.InnerOf(shape[gathered.axis], batch_));
   }
   return inner.size() == 1 ? *inner.begin() : otherwise;
 }

@@ -107,7 +107,8 @@ class Replication {
   bool synchronizes_parts_ = false;             // a collective before partial states are added to, from which devices learn of refusals
   std::map<size_t, ReplicatedBodies> bodies_;   // by position in graph.nodes
   bool gathers_;
-  std::vector<bool> of_tail_;  // by value id: made by the tail, or read only by it
+  std::vector<bool> of_tail_;      // by value id: made by the tail, or read only by it
+  std::vector<ValueId> gathered_;  // of the forward pass
 };
 
 }  // namespace gradloom

@@ -81,7 +81,7 @@ class Simplifier {
     const Tensor* data = graph_.data(id);
     if (!merges_ || data == nullptr || graph_.value(id).role != Role::kConst || data->bytes() > kMaxComparedBytes) return id;
     const auto [at, fresh] = constants_.emplace(KeyOf(*data), id);
-    if (!fresh) replaced_.emplace(id, at->second);
+    replaced_.emplace(id, at->second);
     return at->second;
   }
 

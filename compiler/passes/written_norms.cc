@@ -22,6 +22,7 @@ class Finder {
  public:
   Finder(const Graph& graph, const Uses& uses, const std::vector<bool>& constant) : graph_(graph), uses_(uses), constant_(constant) {
     scales_.assign(constant.size(), false);
+    FindInputs();
     for (const Value& value : graph.values()) {
       if (IsVariance(value)) variances_.push_back(value.id);
     }
@@ -138,18 +139,22 @@ class Finder {
     });
   }
 
-  // Whether a value is an input of the graph, apart from its layout and operations with scalars.
-  bool IsInput(ValueId id) const {
-    while (true) {
-      const int producer = uses_.producer[static_cast<size_t>(id)];
-      if (producer < 0) return graph_.value(id).role == Role::kInput;
-      const Node& node = graph_.nodes[static_cast<size_t>(producer)];
+  // Finds the values that are inputs of the graph, apart from their layout and operations with scalars.
+  void FindInputs() {
+    inputs_.assign(static_cast<size_t>(graph_.num_values()), false);
+    for (const Value& value : graph_.values()) {
+      inputs_[static_cast<size_t>(value.id)] = uses_.producer[static_cast<size_t>(value.id)] < 0 && value.role == Role::kInput;
+    }
+    for (const Node& node : graph_.nodes) {
       const bool number = (IsSum(node) || IsProduct(node)) && Fixed(node.inputs[1]) && Elements(node.inputs[1]) == 1;
       const bool chosen = node.op == "Gather" && Fixed(node.inputs[1]);  // reorders channels
-      if (!number && !chosen && node.op != "Cast" && node.op != "Identity" && node.op != "Transpose") return false;
-      id = node.inputs[0];
+      if (!number && !chosen && node.op != "Cast" && node.op != "Identity" && node.op != "Transpose") continue;
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) inputs_[static_cast<size_t>(id)] = IsInput(node.inputs[0]);
+      }
     }
   }
+  bool IsInput(ValueId id) const { return inputs_[static_cast<size_t>(id)]; }
 
   // Matches (input - mean) / deviation with one number per position along an axis. A learned grid has more axes than the data.
   void MarkData(const Node& node, std::map<ValueId, std::string>& found) const {
@@ -201,6 +206,7 @@ class Finder {
   const Uses& uses_;
   const std::vector<bool>& constant_;
   std::vector<bool> scales_;  // computed from a running variance and constants
+  std::vector<bool> inputs_;  // by value id: FindInputs
   std::vector<ValueId> variances_;
 };
 
