@@ -2,6 +2,7 @@
 // kernel per type for all functions; the function is a parameter, uniform over the threads.
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/scalar/integer.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -169,15 +170,13 @@ GRADLOOM_DEVICE A Apply(Function function, A x, A p, A q) {
 // The functions for integers: results wrap, except for Shrink, which computes in double and saturates.
 template <typename T>
 GRADLOOM_DEVICE T ApplyToInteger(Function function, T x, double p, double q) {
-  const bool negative = std::is_signed_v<T> && x < T{0};
-  const T opposite = static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
   switch (function) {
-    case Function::kAbs: return negative ? opposite : x;
+    case Function::kAbs: return integer::Abs(x);
     case Function::kBitwiseNot: return static_cast<T>(~x);
-    case Function::kNeg: return opposite;
-    case Function::kRelu: return negative ? T{0} : x;
+    case Function::kNeg: return integer::Negate(x);
+    case Function::kRelu: return integer::IsNegative(x) ? T{0} : x;
     case Function::kShrink: return Convert<T>(Apply(function, static_cast<double>(x), p, q));
-    case Function::kSign: return static_cast<T>(negative ? -1 : x != T{0} ? 1 : 0);
+    case Function::kSign: return integer::Sign(x);
     default: return x;
   }
 }

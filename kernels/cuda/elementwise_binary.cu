@@ -1,6 +1,7 @@
 // Pointwise operators with two broadcast operands.
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/scalar/integer.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -40,33 +41,6 @@ GRADLOOM_DEVICE A Apply(Function function, A a, A b, A alpha) {
   }
 }
 
-// Truncates towards zero; the only quotient that overflows wraps.
-template <typename T>
-GRADLOOM_DEVICE T TruncatedQuotient(T a, T b) {
-  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(a));
-  return static_cast<T>(a / b);
-}
-
-// The remainder with the sign of a, or of b.
-template <typename T>
-GRADLOOM_DEVICE T Remainder(T a, T b, bool sign_of_a) {
-  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return T{0};
-  const T r = static_cast<T>(a % b);
-  if constexpr (std::is_signed_v<T>) {
-    if (!sign_of_a && r != 0 && (r < 0) != (b < 0)) return static_cast<T>(r + b);
-  }
-  return r;
-}
-
-// For signed elements, a right shift is arithmetic.
-template <typename T>
-GRADLOOM_DEVICE T Shifted(T x, T by, bool left) {
-  const uint64_t shift = static_cast<uint64_t>(by);
-  constexpr uint64_t kBits = sizeof(T) * 8;
-  if (left) return shift >= kBits ? T{0} : static_cast<T>(static_cast<uint64_t>(x) << shift);
-  return static_cast<T>(shift >= kBits ? x >> (kBits - 1) >> 1 : x >> shift);
-}
-
 // Results wrap.
 template <typename T>
 GRADLOOM_DEVICE T ApplyToIntegers(Function function, T a, T b) {
@@ -75,15 +49,15 @@ GRADLOOM_DEVICE T ApplyToIntegers(Function function, T a, T b) {
     case Function::kAdd: return static_cast<T>(x + y);
     case Function::kSub: return static_cast<T>(x - y);
     case Function::kMul: return static_cast<T>(x * y);
-    case Function::kDiv: return TruncatedQuotient(a, b);
-    case Function::kMod: return Remainder(a, b, false);
-    case Function::kFmod: return Remainder(a, b, true);
-    case Function::kPRelu: return std::is_signed_v<T> && a < T{0} ? static_cast<T>(x * y) : a;
+    case Function::kDiv: return integer::Quotient(a, b);
+    case Function::kMod: return integer::Remainder(a, b, false);
+    case Function::kFmod: return integer::Remainder(a, b, true);
+    case Function::kPRelu: return integer::PRelu(a, b);
     case Function::kAnd: return static_cast<T>(a & b);
     case Function::kOr: return static_cast<T>(a | b);
     case Function::kXor: return static_cast<T>(a ^ b);
-    case Function::kShiftLeft: return Shifted(a, b, true);
-    case Function::kShiftRight: return Shifted(a, b, false);
+    case Function::kShiftLeft: return integer::Shifted(a, b, true);
+    case Function::kShiftRight: return integer::Shifted(a, b, false);
     default: return a;
   }
 }
@@ -193,16 +167,6 @@ void Power(int64_t n, const T* base, const void* exponent, DType exponent_type, 
       });
 }
 
-// x^n by squaring, with wrapping. Negative exponents truncate to 0 unless x is 1 or -1; also for x = 0.
-GRADLOOM_DEVICE uint64_t IntegerPower(uint64_t x, bool is_signed, int64_t n) {
-  if (n < 0) return x == 1 ? 1 : is_signed && x == ~uint64_t{0} ? (n % 2 == 0 ? 1 : x) : 0;
-  uint64_t power = 1;
-  for (; n > 0; n >>= 1, x *= x) {
-    if (n & 1) power *= x;
-  }
-  return power;
-}
-
 // The types of a power with an integer base.
 struct PowerTypes {
   DType base, exponent;
@@ -215,7 +179,7 @@ void PowerOfIntegers(int64_t n, const void* base, const void* exponent, void* ou
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const auto at = offsets(i);
         const uint64_t x = LoadAs<uint64_t>(base, types.base, at.at[0]);
-        StoreAs(out, types.base, i, IntegerPower(x, types.is_signed, LoadAs<int64_t>(exponent, types.exponent, at.at[1])));
+        StoreAs(out, types.base, i, integer::Power(x, types.is_signed, LoadAs<int64_t>(exponent, types.exponent, at.at[1])));
       });
 }
 

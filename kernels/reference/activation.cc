@@ -1,6 +1,7 @@
 // Activation functions of one operand, with attributes; PRelu and SwiGLU have two.
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "kernels/scalar/integer.h"
 #include "kernels/scalar/libm.h"
 #include "runtime/base/convert.h"
 
@@ -88,7 +89,7 @@ void PRelu(const KernelCall& call, const void* const* in, void* const* out) {
   WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     MapBroadcast<T, T, T>(call, in, out, [](auto x, auto slope) {
       if constexpr (std::is_integral_v<T>)
-        return static_cast<T>(x < 0 ? static_cast<uint64_t>(x) * static_cast<uint64_t>(slope) : static_cast<uint64_t>(x));
+        return integer::PRelu(x, slope);
       else
         return libm::PReluElement(x, slope);
     });

@@ -4,6 +4,7 @@
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "kernels/scalar/integer.h"
 #include "kernels/scalar/libm.h"
 #include "runtime/base/convert.h"
 
@@ -42,17 +43,12 @@ void Bits(const KernelCall& call, const void* const* in, void* const* out) {
 
 [[noreturn]] void DivisionByZero(const KernelCall& call) { throw Error(ErrorCode::kData, call.op + ": integer division by zero"); }
 
-// Truncates towards zero.
 void Div(const KernelCall& call, const void* const* in, void* const* out) {
   WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     MapBroadcast<T, T, T>(call, in, out, [&](auto a, auto b) {
       if constexpr (std::is_integral_v<T>) {
         if (b == 0) DivisionByZero(call);
-        // The only quotient that overflows wraps.
-        if constexpr (std::is_signed_v<T>) {
-          if (b == -1) return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(a));
-        }
-        return static_cast<T>(a / b);
+        return integer::Quotient(a, b);
       } else {
         return a / b;
       }
@@ -67,35 +63,12 @@ void Mod(const KernelCall& call, const void* const* in, void* const* out) {
     MapBroadcast<T, T, T>(call, in, out, [&](auto a, auto b) {
       if constexpr (std::is_integral_v<T>) {
         if (b == 0) DivisionByZero(call);
-        if constexpr (std::is_signed_v<T>) {
-          if (b == -1) return T{0};
-          const T r = static_cast<T>(a % b);
-          return !fmod && r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
-        } else {
-          return static_cast<T>(a % b);
-        }
+        return integer::Remainder(a, b, fmod);
       } else {
         return fmod ? libm::Fmod(a, b) : libm::FloorMod(a, b);
       }
     });
   });
-}
-
-// x^n by squaring, with wrapping. Negative exponents truncate to 0 unless x is 1 or -1; also for x = 0.
-template <typename T>
-T IntegerPower(T x, int64_t n) {
-  if (n < 0) {
-    if (x == 1) return 1;
-    if constexpr (std::is_signed_v<T>) {
-      if (x == -1) return n % 2 == 0 ? 1 : -1;
-    }
-    return 0;
-  }
-  uint64_t base = static_cast<uint64_t>(x), power = 1;
-  for (; n > 0; n >>= 1, base *= base) {
-    if (n & 1) power *= base;
-  }
-  return static_cast<T>(power);
 }
 
 // A power with an exponent of another type. In the type of the base if that has the exponent, else in double; the result is rounded once.
@@ -115,7 +88,7 @@ void PowOf(const KernelCall& call, const void* const* in, void* const* out) {
     if constexpr (std::is_floating_point_v<X>)
       return static_cast<X>(std::pow(x, y));
     else if constexpr (std::is_integral_v<decltype(y)>)
-      return IntegerPower<X>(x, y);
+      return static_cast<X>(integer::Power(static_cast<uint64_t>(x), std::is_signed_v<X>, y));
     else
       return ConvertElement<X>(std::pow(static_cast<double>(x), y));
   });
@@ -150,12 +123,7 @@ void BitShift(const KernelCall& call, const void* const* in, void* const* out) {
   }
   const bool left = direction == "LEFT";
   WithInteger(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    MapBroadcast<T, T, T>(call, in, out, [=](T x, T by) {
-      const uint64_t shift = static_cast<uint64_t>(by);
-      if (left) return static_cast<T>(shift >= sizeof(T) * 8 ? 0 : static_cast<uint64_t>(x) << shift);
-      // For signed elements, the shift is arithmetic.
-      return static_cast<T>(x >> (shift >= sizeof(T) * 8 ? sizeof(T) * 8 - 1 : shift) >> (shift >= sizeof(T) * 8 ? 1 : 0));
-    });
+    MapBroadcast<T, T, T>(call, in, out, [=](T x, T by) { return integer::Shifted(x, by, left); });
   });
 }
 

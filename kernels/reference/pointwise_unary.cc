@@ -5,6 +5,7 @@
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "kernels/scalar/integer.h"
 
 namespace gradloom {
 namespace {
@@ -32,31 +33,26 @@ void Test(const KernelCall& call, const void* const* in, void* const* out) {
 
 template <typename T>
 T NegateElement(T x) {
-  // Through uint64: the most negative integer maps to itself, without undefined behavior.
   if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
+    return integer::Negate(x);
   else
     return -x;
 }
 
 template <typename T>
 T AbsElement(T x) {
-  if constexpr (std::is_floating_point_v<T>)
-    return std::fabs(x);
-  else if constexpr (std::is_signed_v<T>)
-    return x < 0 ? NegateElement(x) : x;
+  if constexpr (std::is_integral_v<T>)
+    return integer::Abs(x);
   else
-    return x;
+    return std::fabs(x);
 }
 
 template <typename T>
 T SignElement(T x) {
-  if constexpr (std::is_floating_point_v<T>)
-    return x != x ? x : static_cast<T>((x > 0) - (x < 0));
-  else if constexpr (std::is_signed_v<T>)
-    return static_cast<T>((x > 0) - (x < 0));
+  if constexpr (std::is_integral_v<T>)
+    return integer::Sign(x);
   else
-    return static_cast<T>(x > 0);
+    return x != x ? x : static_cast<T>((x > 0) - (x < 0));
 }
 
 void IsInf(const KernelCall& call, const void* const* in, void* const* out) {
