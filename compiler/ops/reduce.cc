@@ -169,7 +169,9 @@ enum class Over : uint8_t { kSum, kSumOfFunction, kMean, kCombination, kElse };
 
 template <Over kOver>
 void ShardReduction(ShardQuery& query) {
-  if (query.given(0).partial() && (kOver == Over::kSum || kOver == Over::kMean)) return query.set(0, Shard::Partial());
+  // A mean of integers is rounded: the sum of the devices' means may be less than that of the sum.
+  const bool adds = kOver == Over::kSum || (kOver == Over::kMean && IsFloating(query.out_dtype()));
+  if (adds && query.given(0).partial()) return query.set(0, Shard::Partial());
   const Shard shard = query.in(0);
   if (!shard.split()) return query.set(0, shard);
   const std::vector<int64_t> axes = AxesOf(query);

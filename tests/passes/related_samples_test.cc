@@ -279,6 +279,19 @@ TEST(RelatedSamples, TablesOfAFileForOneBatchSizeAreGathered) {
   }
 }
 
+// A mean of integers is rounded once: of the samples themselves, and of what is summed over them.
+TEST(RelatedSamples, IntegerMeansAreRoundedOnce) {
+  for (const char* mean : {"m = ReduceMean <axes = [0], keepdims = 1> (i)", "s = ReduceSum (i, zero) m = ReduceMean <axes = [1]> (s)"}) {
+    SCOPED_TRACE(mean);
+    const std::string graph = "g (float[N, 4] x) => (float[N, 6] z) <" + std::string(kTower) +
+                              ", float ten = {10}, int64[1] zero = {0}> { p = Mul (x, ten) i = Cast <to = 7> (p) " + mean +
+                              " c = Cast <to = 1> (m) y = Add (x, c) h = MatMul (y, w) z = Tanh (h) }";
+    ExpectDivides(graph, {{.type = "output", .output = "z", .target = ""}}, {9, 9, 5, 2}, [](std::mt19937& random, int64_t size) {
+      return Batch{{"x", Random(random, Shape{size, 4})}};
+    });
+  }
+}
+
 // Entries that are added to a plan gather at the same place.
 TEST(RelatedSamples, AddedEntriesAreGathered) {
   for (const Related& model : Models()) {
