@@ -45,6 +45,9 @@ ValueId GeluByPower(B& b, ValueId h) {
   return b.Scale(b.Mul(h, b.Add(b.Scalar(1, DType::kFloat32), t)), 0.5);
 }
 
+// A function of this differs from that of h only beyond 8.
+ValueId Clipped(B& b, ValueId h) { return b.Op("Clip", {h, b.Scalar(-8, DType::kFloat32), b.Scalar(8, DType::kFloat32)}); }
+
 struct Case {
   std::string name;
   std::function<ValueId(B& b, ValueId h)> activation;
@@ -62,6 +65,7 @@ const Case kCases[] = {
     {"a GELU of what is read", [](B& b, ValueId h) { return b.Add(GeluNode(b, h), h); }, DType::kBfloat16, 0, 0, 0, 2},
     {"a GELU in float32", GeluNode, DType::kFloat32, 0, 0, 0, 2},
     {"GELU's other form", [](B& b, ValueId h) { return b.Op("Gelu", {h}); }, DType::kBfloat16, 0, 0, 0, 2},
+    {"a GELU of a clipped value", [](B& b, ValueId h) { return GeluByProducts(b, Clipped(b, h)); }, DType::kBfloat16, 0, 0, 0, 2},
     {"a GELU of something else", [](B& b, ValueId h) { return GeluByProducts(b, b.Scale(h, 1.25)); }, DType::kBfloat16, 0, 0, 0, 2},
 };
 
@@ -161,6 +165,21 @@ TEST(FuseGelu, LooksThroughViewsToTheSameShape) {
   VerifyGraph(graph, &rules);
   EXPECT_EQ(Count(graph, "Gelu"), 2);
   EXPECT_EQ(Count(graph, "Tanh"), 0);
+}
+
+TEST(FuseGelu, ReadsTheClippedOperand) {
+  const OnnxTypeRules rules;
+  Graph graph;
+  B b(graph, rules);
+  const ValueId x = graph.AddValue("x", DType::kFloat32, {3, 5}, Role::kInput);
+  graph.inputs = {x};
+  const ValueId h = b.Op("Neg", {x}), clipped = Clipped(b, h);
+  graph.outputs = {GeluByProducts(b, clipped), b.Op("Exp", {h})};
+  FuseGelu(graph);
+  VerifyGraph(graph, &rules);
+  const auto gelu = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == "Gelu"; });
+  ASSERT_NE(gelu, graph.nodes.end());
+  EXPECT_EQ(gelu->inputs[0], clipped);
 }
 
 TEST(JoinUpdates, ChangesNoBit) {

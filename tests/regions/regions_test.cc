@@ -234,6 +234,30 @@ TEST(Regions, LoopEndedByData) {
   }
 }
 
+// Each iteration reads the last rows of a memory, memory[-1], and replaces one.
+TEST(Regions, LoopIndexesCarriedValuesFromTheEnd) {
+  const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 20]>
+remembering (float[3,2] x, int64 n) => (float[3,2] y)
+<float[2] w = {0.5, -1.5}, int64 last = {-1}, int64[1,1] before = {-2}, int64[1,1] end = {-1}, int64[1] zero = {0}, int64 most = {6}, bool yes = {1}>
+{
+  few = Min (n, most)
+  y = Loop (few, yes, x) <
+    body = body_graph (int64 i, bool going, float[3,2] memory) => (bool again, float[3,2] next) {
+      again = Identity (going)
+      newest = Gather <axis = 0> (memory, last)
+      older = GatherND (memory, before)
+      row = Unsqueeze (newest, zero)
+      p = Mul (row, w)
+      q = Mul (older, row)
+      sum = Add (p, q)
+      next = ScatterND (memory, end, sum)
+    }
+  >
+}
+)");
+  for (const int64_t n : {1, 3}) ExpectGradients(model, {{"x", Random({3, 2}, 4)}, {"n", Tensor::Scalar<int64_t>(n)}}, {"w"}, 2);
+}
+
 TEST(Regions, LoopWithFedCount) {
   const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 20]>
 counted (float[2] x, int64 n) => (float[2] y) <float[2] w = {0.5, 2}, int64 most = {6}, bool yes = {1}>
