@@ -106,6 +106,10 @@ TEST(LinearModels, OtherFormsAreRefused) {
   refused(
       "g (float[N, 2] x) => (float[N, 1] y) { y = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0], post_transform = \"PROBIT\"> (x) "
       "}");
+  refused(
+      "g (float[N, 2] x) => (float[N, 1] y) { y = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0], post_transform = \"LOGISTIC\"> "
+      "(x) "
+      "}");
   refused("g (float[N, 2] x) => (float[N, 1] y) { y = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0], targets = 0> (x) }");
   refused("g (float[N, 2] x) => (float[N, 1] y) { y = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0, 3.0], targets = 2> (x) }");
   refused(

@@ -73,8 +73,10 @@ class LinearModel {
   size_t Rows() {
     if (node_.op_type() == "LinearRegressor") {
       const auto* targets = Find(node_, "targets");
-      if (node_.output_size() != 1 || (targets != nullptr && targets->i() < 1)) return 0;
-      return targets == nullptr ? 1 : static_cast<size_t>(targets->i());
+      const int64_t rows = targets == nullptr ? 1 : targets->i();
+      // onnxruntime does not transform the result of a single one, although ONNX's text says so.
+      if (node_.output_size() != 1 || rows < 1 || (rows == 1 && post_ != "NONE")) return 0;
+      return static_cast<size_t>(rows);
     }
     labels_ = Find(node_, "classlabels_ints");
     classes_ = labels_ == nullptr ? 0 : static_cast<size_t>(labels_->ints_size());
