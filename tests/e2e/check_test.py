@@ -179,6 +179,20 @@ class CheckTest(unittest.TestCase):
         unclear = self.check(model(node("Sum", ["scaled", "h"], "y", "torch.ops.aten.add.Tensor](args = (%other, %detach_1)")), "--loss", "mse")
         self.assertIn("1 node reads a value that the module detached, but the file does not say where, so gradients pass: 'node_y'", unclear.stdout + unclear.stderr)
 
+    def test_points_to_weights_of_a_teacher(self):
+        def said(teacher, student, *flags):
+            nodes = [helper.make_node("MatMul", ["x", student], ["a"]), helper.make_node("MatMul", ["x", teacher], ["b"]), helper.make_node("Sub", ["a", "b"], ["y"])]
+            infos = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4])] for name in "xy"]
+            graph = helper.make_graph(nodes, "net", *infos, [weight(student, 4, 4), weight(teacher, 4, 4)])
+            return self.check(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), "--loss", "mse", *flags).stdout
+
+        for teacher in ("teacher", "model.teacher_net", "target", "momentum_encoder", "encoder.ema"):
+            self.assertIn(f"note    1 weight '{teacher}.*' is trained", said(teacher + ".body.weight", "online.body.weight"))
+        self.assertNotIn("no_grad", said("teacher.body.weight", "online.body.weight", "--freeze", "teacher.*"))
+        # Other words, and a part that is no copy of another.
+        for other in ("offline.body.weight", "targeted.body.weight", "schemata.body.weight", "target.head.weight"):
+            self.assertNotIn("no_grad", said(other, "online.body.weight"))
+
     def test_inputs_with_one_value(self):
         """A target shape and a switch as inputs, which decide what is compiled."""
         text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 6] x, int64[3] shape, bool quick) => (float[N, 2, 3] y) <float[6, 6] w = {%s}>

@@ -16,6 +16,7 @@
 #include "tools/run/outputs.h"
 #include "tools/run/plan_pages.h"
 #include "tools/run/set_up.h"
+#include "tools/run/teacher_note.h"
 #include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/stderr_lines.h"
@@ -119,6 +120,7 @@ int Check(const Configuration& configuration, bool json) {
     return 0;
   }
   for (const std::string& note : made.notes) std::printf("%s\n", note.c_str());
+  if (const std::string note = TeacherNote(made.report.trained); !note.empty()) std::printf("%s\n", note.c_str());
   for (const std::string& warning : made.report.warnings) std::printf("warning %s\n", warning.c_str());
   PrintReasons("trained", made.report.trained);
   PrintReasons("frozen", made.report.frozen);
