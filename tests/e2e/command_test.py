@@ -153,6 +153,14 @@ class CommandTest(unittest.TestCase):
         for report in (["--report", "json"], ["--report=json"], ["--json"], ["--set", "log.report=json"], ["-c", "report.toml"]):
             refused = self.run_command([*TRAIN, "--name", "main", *report], 4)
             self.assertEqual(json.loads(refused.stdout)["errors"][0]["code"], "E-CONFIG")
+        # Errors in the configuration itself, before and after the key.
+        sample_files.write("wrong.toml", '[data]\nshufle = 1\n[log]\nevery = "x"\nreport = "json"\n')
+        sample_files.write("wrong_data.toml", '[data]\nshufle = 1\n')
+        for words in (["-c", "wrong.toml"], ["-c", "report.toml", "-c", "wrong_data.toml"], ["-c", "wrong_data.toml", "-c", "report.toml"],
+                      ["--set", "optimizer.lr=fast", "--set", "log.report=json"], ["--set=log.report=json", "--no-such-flag"],
+                      ["-c", "report.toml", "--lr", "fast"]):
+            refused = self.run_command([*TRAIN, "--name", "main", *words], 4)
+            self.assertEqual(json.loads(refused.stdout)["errors"][0]["code"], "E-CONFIG", words)
         os.mkdir(b"f\xe4")
         done = subprocess.run([GRADLOOM, "doctor", "--json"], cwd=b"f\xe4", stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -61,6 +61,24 @@ Configuration ConfigurationFlags::Resolve(const std::string& base) const {
   return configuration;
 }
 
+Configuration ConfigurationFlags::Readable(const std::string& base) const {
+  Configuration configuration;
+  const auto attempt = [](auto&& read) {
+    try {
+      read();
+    } catch (const Error&) {
+      // Resolve reports it.
+    }
+  };
+  if (!base.empty()) attempt([&] { configuration.ReadFile(base); });
+  for (const std::string& file : words_->files) attempt([&] { configuration.ReadFile(file); });
+  for (const std::string& assignment : words_->assignments) attempt([&] { configuration.SetAssignment(assignment); });
+  for (const auto& [key, words] : words_->flags) {
+    if (!words.empty()) attempt([&, key = key, &words = words] { configuration.SetFlag(*key, words); });
+  }
+  return configuration;
+}
+
 Configuration ConfigurationFlags::ResolveOver(const std::string& text, const std::string& name) const {
   Configuration configuration;
   configuration.ReadText(text, name);

@@ -28,7 +28,9 @@ class ConfigurationFlags {
   // The defaults, `base` (the file of a run, which has no topology of a job; "": none), the files of -c, --set and the flags; later ones
   // override earlier ones. Throws Error(kConfig, kIo, kLimit).
   Configuration Resolve(const std::string& base = "") const;
-  // The same on top of a text in the format of a file, which errors call `name`.
+  // The same as far as it can be read, without what is wrong; for how to report that.
+  Configuration Readable(const std::string& base = "") const;
+  // Resolve on top of a text in the format of a file, which errors call `name`.
   Configuration ResolveOver(const std::string& text, const std::string& name) const;
 
  private:

@@ -54,6 +54,8 @@ class TomlReader {
       : into_(into), file_(std::move(file)), kind_(kind), folder_(std::move(folder)) {}
 
   void ReadRoot(const toml::table& root) {
+    // First, because it says how errors in the rest are reported.
+    if (const toml::node* report = root["log"]["report"].node()) ReadKey("log.report", report->source(), *report);
     for (const auto& [name, node] : root) {
       const std::string text(name.str());
       if (text == "version") {

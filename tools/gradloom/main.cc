@@ -299,7 +299,9 @@ int main(int argc, char** argv) {
   // Exceeding the file size limit then fails the write with an error that can be reported, instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
   const std::vector<std::string> words(argv, argv + argc);
-  const bool json = std::find(words.begin(), words.end(), "--json") != words.end() || gradloom::WordOf(words, "--report", "") == "json";
+  const auto given = [&](std::string_view word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const bool json =
+      given("--json") || gradloom::WordOf(words, "--report", "") == "json" || given("log.report=json") || given("--set=log.report=json");
   if (json) gradloom::ReportErrorsAsJson();
   try {
     return gradloom::Run(argc, argv);

@@ -120,9 +120,19 @@ void TakeReport(const Configuration& configuration) {
   if (configuration.Text("log.report") == "json") ReportErrorsAsJson();
 }
 
+// Errors in the configuration itself are reported as the rest of it says.
+Configuration Resolved(const ConfigurationFlags& flags, const std::string& base = "") {
+  try {
+    return flags.Resolve(base);
+  } catch (const Error&) {
+    TakeReport(flags.Readable(base));
+    throw;
+  }
+}
+
 // The configuration of a new run; if it trains from a plan, on top of the plan's recipe.
 Configuration ResolveNew(const ConfigurationFlags& flags, std::optional<RecipePlan>& planned) {
-  const Configuration configuration = flags.Resolve();
+  const Configuration configuration = Resolved(flags);
   TakeReport(configuration);
   const std::string& plan = configuration.Text("model.plan");
   if (plan.empty()) return configuration;
@@ -174,7 +184,7 @@ Action DeclareResume(CLI::App& app) {
   flags.Declare(app, kUseRecipe | kUseData | kUseRun | kUseJob, false);
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, options, json] {
-    const Configuration configuration = flags.Resolve(RunFolder::Open(options->run).ConfigPath());
+    const Configuration configuration = Resolved(flags, RunFolder::Open(options->run).ConfigPath());
     const std::shared_ptr<TrainingJob> job = JoinJob(configuration, configuration);
     return job->Guard([&] { return ResumeRun(flags, *options, *json, job); });
   };
