@@ -302,33 +302,6 @@ TEST(Import, TypeOfAnOutputPrecedesItsValueInfo) {
   EXPECT_TRUE(imported.warnings.empty());
 }
 
-// tf.keras writes LayerNormalization so: rows are channels, and their means are computed. It is the same in training and in inference.
-TEST(Import, WritesOutBatchNormalizationWithComputedStatistics) {
-  const auto operators = [](const std::string& mean) {
-    return Operators(*ImportText(Onnx(R"(g (float[1, 4, 3, 1] x) => (float[1, 4, 3, 1] y)
-<float[4] one = {1, 1, 1, 1}, float[4] zero = {0, 0, 0, 0}, float[4] v = {1, 2, 1, 2}, int64[3] axes = {0, 2, 3}>
-{
-  m = )" + mean + R"(
-  y = BatchNormalization (x, one, zero, m, v)
-})"))
-                          .graph);
-  };
-  EXPECT_EQ(operators("Identity (zero)").find("Sqrt"), std::string::npos);
-  const std::string written = operators("ReduceMean <keepdims = 0> (x, axes)");
-  EXPECT_EQ(written.find("BatchNormalization"), std::string::npos) << written;
-  EXPECT_NE(written.find("Sqrt"), std::string::npos) << written;
-}
-
-// A pooling of sequences with channels last is written out, but not if it returns indices, which are positions in the tensor as it is.
-TEST(Import, KeepsPoolingThatReturnsIndices) {
-  const std::string shape = "float[1, 1, 2, 4, 3]";
-  EXPECT_NE(Operators(*ImportText(Onnx("g (" + shape + " x) => (float y) { y = MaxPool <kernel_shape = [1, 2, 1]> (x) }")).graph),
-            "MaxPool");
-  EXPECT_EQ(
-      Operators(*ImportText(Onnx("g (" + shape + " x) => (float y, int64 i) { y, i = MaxPool <kernel_shape = [1, 2, 1]> (x) }")).graph),
-      "MaxPool");
-}
-
 // An input that all samples share, whose first extent happens to equal the batch size of the export.
 TEST(Import, SharedInputsHaveNoBatch) {
   const std::string scores = "g (float[4, 8] x, float[4, 8] table) => (float[4, 4] y) { t = Transpose(table)\n y = MatMul(x, t) }";

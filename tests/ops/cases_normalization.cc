@@ -57,6 +57,7 @@ void AddLayerNormalization(std::vector<OpCase>& cases) {
 
 void AddGroups(std::vector<OpCase>& cases) {
   cases.push_back({"InstanceNormalization", {In({2, 3, 5}), In({3}), In({3})}});
+  cases.push_back({"InstanceNormalization", {In({4, 3}), In({3}), In({3})}, {}, "", 1, "single points"});
   cases.push_back({"InstanceNormalization", {In({2, 2, 3, 4}), In({2}), In({2})}, {{"epsilon", 1e-2}}});
   for (int64_t groups : {1, 2, 4}) {
     cases.push_back({"GroupNormalization", {In({2, 4, 3}), In({4}), In({4})}, {{"num_groups", groups}}});

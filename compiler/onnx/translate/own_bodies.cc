@@ -105,6 +105,22 @@ std::string NormalizationWithStatistics(const Graph& graph, const Node& node) {
          "(moved) normal = Div (centred, deviation) scaled = Mul (normal, scale_beside) Y = Add (scaled, B_beside)";
 }
 
+// --- a BatchNormalization of a vector, whose elements are samples of one channel --------------------------------------
+
+bool HasSingleChannel(const Graph& graph, const Node& node) {
+  return node.op == "BatchNormalization" && node.domain.empty() && graph.value(node.inputs[0]).shape.rank() < 2;
+}
+
+std::string NormalizationOfVector(const Graph& graph, const Node& node) {
+  if (graph.value(node.inputs[0]).shape.rank() == 0)
+    throw Error(ErrorCode::kShape, "BatchNormalization expects an input of rank 1 or more");
+  const int64_t training = node.attributes.Int("training_mode", 0);
+  return ListOf("channel", {1}) + "column = Unsqueeze (X, channel) normal" + (training != 0 ? ", running_mean, running_var" : "") +
+         " = BatchNormalization <epsilon = " + OnnxText(node.attributes.Float("epsilon", 1e-5F)) +
+         ", momentum = " + OnnxText(node.attributes.Float("momentum", 0.9F)) + ", training_mode = " + std::to_string(training) +
+         "> (column, scale, B, input_mean, input_var) Y = Squeeze (normal, channel)";
+}
+
 // --- windows over more than three axes, most of which cover a single point --------------------------------------------
 //
 // jax2onnx writes the pooling of an image with channels last as MaxPool over [1, 1, N, H, W, C] with windows [1, k, k, 1], and the mean of
@@ -290,7 +306,7 @@ bool MayHaveOwnBody(std::string_view domain, std::string_view op) {
 bool HasOwnBody(const Graph& graph, const Node& node, const std::vector<std::string>& outputs) {
   // The indices that a pooling returns are positions in the tensor as it is: kernels compute them.
   const bool indices = outputs.size() > 1 && !outputs[1].empty();
-  if ((!indices && HasOtherWindowAxes(graph, node)) || HasComputedMean(graph, node)) return true;
+  if ((!indices && HasOtherWindowAxes(graph, node)) || HasSingleChannel(graph, node) || HasComputedMean(graph, node)) return true;
   if (!MayHaveOwnBody(node.domain, node.op)) return false;
   if (node.domain == kMl) return true;
   if (node.op == "AffineGrid") return true;
@@ -302,6 +318,7 @@ bool HasOwnBody(const Graph& graph, const Node& node, const std::vector<std::str
 
 std::string OwnBody(const Graph& graph, const Node& node) {
   if (HasOtherWindowAxes(graph, node)) return WindowsOfFewerAxes(graph, node);
+  if (HasSingleChannel(graph, node)) return NormalizationOfVector(graph, node);
   if (HasComputedMean(graph, node)) return NormalizationWithStatistics(graph, node);
   if (node.domain == kMl) return Preprocessing().find(node.op)->second(graph, node);
   return node.op == "AffineGrid" ? AffineGrid(graph, node) : MeanVariance(node.attributes.Ints("axes", {0, 2, 3}));
