@@ -96,6 +96,11 @@ constexpr char kHead[] =
     "NonMaxSuppression, Compress), its result has room for the largest possible number of elements, and the operators after\n"
     "it use only the valid ones ([architecture.md](architecture.md)). An operator that does not support such an axis says so at\n"
     "compile time.\n"
+    "\n"
+    "Operators take all types that ONNX permits at their version, of bool, integers of 8 to 64 bits, float16, bfloat16,\n"
+    "float32 and float64. Integers of Erf, ReduceLogSum and ReduceLogSumExp (in older opsets) and of GridSample are computed\n"
+    "in float64. The exceptions are an Attention whose V has another type than Q and K, and a Scan of opset 8. Tensors of\n"
+    "strings and complex numbers are not supported.\n"
     "\n";
 
 }  // namespace

@@ -1,7 +1,9 @@
 // Nodes of old opsets become those of the newest.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "onnx/defs/parser.h"
 #include "tests/onnx/import_text.h"
@@ -35,6 +37,29 @@ TEST(Upgrade, SplitCountsPartsWithoutNames) {
   const Graph graph = UpgradedGraph("g (float[6] x) => (float[2] a, float[2] b) { a, b, \"\" = Split(x) }", 13);
   EXPECT_EQ(graph.nodes[0].attributes.Int("num_outputs", 0), 3);
   EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{2}));
+}
+
+// Operators that took integers, and rounded towards zero.
+TEST(Upgrade, FunctionsOfIntegers) {
+  const auto values = [](const std::string& node, int opset, const std::string& type = "int64") {
+    const Graph graph = UpgradedGraph(
+        "g (float[2] x) => (" + type + "[N] y) <" + type + "[2, 3] v = {1, 2, 3, 40, 50, 60}> { y = " + node + "(v) }", opset);
+    return IntValues(graph.data(graph.nodes.back().inputs[0])->view());
+  };
+  // log(6), log(150)
+  EXPECT_EQ(values("ReduceLogSum <axes = [1], keepdims = 0>", 11), (std::vector<int64_t>{1, 5}));
+  EXPECT_EQ(values("ReduceLogSum <keepdims = 0>", 27, "uint32"), (std::vector<int64_t>{5}));
+  // log(e^1 + e^2 + e^3) = 3.41, log(e^40 + e^50 + e^60) = 60.00005
+  EXPECT_EQ(values("ReduceLogSumExp <axes = [1], keepdims = 0>", 13, "int32"), (std::vector<int64_t>{3, 60}));
+  const Graph graph = UpgradedGraph("g (int8[2] x) => (int8[2] y) { y = Erf (x) }", 9);
+  EXPECT_EQ(Operators(graph), "Cast Erf Cast");
+  EXPECT_EQ(graph.value(graph.outputs[0]).dtype, DType::kInt8);
+  // ONNX permits these in the newest opset, too.
+  const auto operators = [](const std::string& graph) { return Operators(UpgradedGraph(graph, 28)); };
+  EXPECT_EQ(operators("g (uint8[1,1,2,2] x, float[1,3,3,2] p) => (uint8[1,1,3,3] y) { y = GridSample (x, p) }"), "Cast GridSample Cast");
+  EXPECT_EQ(operators("g (int32[4] x, float s, int8 z) => (int8[4] y) { y = QuantizeLinear (x, s, z) }"), "Cast QuantizeLinear");
+  EXPECT_EQ(operators("g (int64[4] x) => (float[4,3] y) <uint8 d = {3}, float[2] v = {0, 1}> { y = OneHot (x, d, v) }"), "OneHot");
+  EXPECT_NE(operators("g (float[4,3] x) => (float[2,5] y) <int32[2] s = {2, 5}> { y = CenterCropPad (x, s) }"), "");
 }
 
 TEST(Upgrade, SoftmaxOverSeveralAxes) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace gradloom {
 namespace {
@@ -229,31 +231,66 @@ void Dft(Upgrade& u) {
   u.node.attributes.erase("axis");
 }
 
+// Of integers, which are computed in float64. The result is rounded towards zero, as by NumPy.
+void OfIntegers(Upgrade& u) {
+  const DType dtype = u.dtype(0);
+  if (IsFloating(dtype)) return;
+  std::vector<ValueId> inputs = u.node.inputs;
+  inputs[0] = u.Op("Cast", {u.in(0)}, {{"to", static_cast<int64_t>(DType::kFloat64)}});
+  u.node.inputs = {u.Op(u.node.op, std::move(inputs), u.node.attributes)};
+  u.node.op = "Cast";
+  u.node.attributes = {{"to", static_cast<int64_t>(dtype)}};
+}
+
+// Replaces an operand by a cast of it, unless it has the type.
+void CastInput(Upgrade& u, size_t i, DType dtype) {
+  if (u.in(i) != kNoValue && u.dtype(i) != dtype) u.node.inputs[i] = u.Op("Cast", {u.in(i)}, {{"to", static_cast<int64_t>(dtype)}});
+}
+
+// ONNX's body joins it with an int64 shape.
+void CenterCropPad(Upgrade& u) { CastInput(u, 1, DType::kInt64); }
+
+// ONNX's type inference reads int32 and int64 only.
+void OneHot(Upgrade& u) { CastInput(u, 1, DType::kInt64); }
+
+void QuantizeLinear(Upgrade& u) {
+  for (size_t i : {0, 1}) {
+    if (u.dtype(i) == DType::kInt32) CastInput(u, i, DType::kFloat32);
+  }
+}
+
 struct Row {
   std::string_view op;
   int last;  // applies to versions of the operator up to this one
   Rule rule;
 };
 
-// Every operator of the default domain whose meaning or form changed between opset 7 and kOpset. If versions only differ in types, in
-// attributes whose default is the old behavior, or in optional outputs and inputs, there is nothing to do: Add, Attention, AveragePool,
-// Cast, CastLike, Concat, Conv, DepthToSpace, DequantizeLinear, Gather, GatherND, Gemm, GRU, If, LSTM, Loop, LpPool, Max, MaxPool, Mean,
-// Min, Pow, PRelu, QuantizeLinear, Range, Reshape, RNN, ScatterElements, ScatterND, Shape, SpaceToDepth, Sum and others. Rows of one
-// operator are applied in this order.
+// Every operator of the default domain whose meaning or form changed between opset 7 and kOpset, and those that ONNX permits for types
+// or numbers that kernels do not take. If versions only differ in types, in attributes whose default is the old behavior, or in optional
+// outputs and inputs, there is nothing to do: Add, Attention, AveragePool, Cast, CastLike, Concat, Conv, DepthToSpace, DequantizeLinear,
+// Gather, GatherND, Gemm, GRU, If, LSTM, Loop, LpPool, Max, MaxPool, Mean, Min, Pow, PRelu, Range, Reshape, RNN, ScatterElements,
+// ScatterND, Shape, SpaceToDepth, Sum and others. Rows of one operator are applied in this order.
 constexpr Row kRows[] = {
     {"BatchNormalization", 9, BatchNormalization},
+    {"CenterCropPad", kOpset, CenterCropPad},
     {"Clip", 6, Clip},
     {"DFT", 17, Dft},
     {"Dropout", 10, Dropout},
+    {"Erf", 12, OfIntegers},
     {"GridSample", 16, GridSample},
+    {"GridSample", kOpset, OfIntegers},
     {"GroupNormalization", 18, GroupNormalization},
     {"Hardmax", 11, FlatSoftmax},
     {"LogSoftmax", 11, FlatSoftmax},
+    {"OneHot", kOpset, OneHot},
     {"Pad", 2, Pad},
+    {"QuantizeLinear", kOpset, QuantizeLinear},
     {"ReduceL1", 13, AxesToInput},
     {"ReduceL2", 13, AxesToInput},
     {"ReduceLogSum", 13, AxesToInput},
+    {"ReduceLogSum", 27, OfIntegers},
     {"ReduceLogSumExp", 13, AxesToInput},
+    {"ReduceLogSumExp", 27, OfIntegers},
     {"ReduceMax", 13, AxesToInput},
     {"ReduceMean", 13, AxesToInput},
     {"ReduceMin", 13, AxesToInput},
@@ -293,6 +330,8 @@ bool IsUpgraded(const Graph& graph, const Node& node, int since) {
   if (!node.domain.empty()) return false;
   const auto changes = [&](const Row& row) {
     if (row.op != node.op || since > row.last) return false;
+    // Nodes that rules of kOpset leave have the same form in older versions; kOpset has no node of integers of the other operators.
+    if (row.last == kOpset || row.rule == OfIntegers) return false;
     // Without the moved attribute both forms are equal.
     if (row.rule == AxesToInput && node.op.starts_with("Reduce")) return node.inputs.size() > 1;
     return row.rule != FlatSoftmax || graph.value(node.inputs[0]).shape.rank() != 2 || node.attributes.Int("axis", -1) != 1;

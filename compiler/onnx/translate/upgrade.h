@@ -9,11 +9,11 @@
 
 namespace gradloom {
 
-// Rewrites `node` to the form of kOpset. `since` is the version of its operator: the schema's since_version at the opset that the model
-// imports; default domain. Nodes that must precede it are added to `emitter`; the node itself still makes the outputs. `listed` is the
-// number of outputs that the file lists, including those without a name at the end; `num_outputs` is the number up to the last one in use.
-// It can become smaller if kOpset has no longer all outputs of the old version. Throws Error(kUnsupported, kAttr) if there is no equivalent
-// form.
+// Rewrites `node` to the form of kOpset that kernels take. `since` is the version of its operator: the schema's since_version at the opset
+// that the model imports; default domain. Nodes that must precede it are added to `emitter`; the node itself still makes the outputs.
+// `listed` is the number of outputs that the file lists, including those without a name at the end; `num_outputs` is the number up to the
+// last one in use. It can become smaller if kOpset has no longer all outputs of the old version. Throws Error(kUnsupported, kAttr, kShape)
+// if there is no equivalent form.
 void UpgradeNode(Emitter& emitter, Node& node, int since, size_t listed, size_t& num_outputs);
 
 // Whether a node in the form of kOpset would have another form or meaning at version `since` of its operator.
