@@ -1,9 +1,12 @@
 // Nodes that the import writes as others, whatever their opset.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "compiler/graph/graph.h"
+#include "runtime/base/error.h"
 #include "tests/onnx/import_text.h"
 
 namespace gradloom {
@@ -53,6 +56,30 @@ TEST(RewrittenNodes, KeepsPoolingThatReturnsIndices) {
   EXPECT_EQ(
       Operators(*ImportText(Onnx("g (" + shape + " x) => (float y, int64 i) { y, i = MaxPool <kernel_shape = [1, 2, 1]> (x) }")).graph),
       "MaxPool");
+}
+
+// Negative pads remove elements before the rest is repeated. The numbers are onnxruntime's.
+TEST(RewrittenNodes, WrappedPadsThatRemoveElements) {
+  const auto padded = [](const std::string& pads) {
+    return *ImportText(Onnx("g (float[5] x) => (int64[N] y) <int64[5] v = {0, 1, 2, 3, 4}, int64[2] p = {" + pads +
+                            "}> { y = Pad<mode = \"wrap\">(v, p) }"))
+                .graph;
+  };
+  const auto values = [&](const std::string& pads) {
+    const Graph graph = padded(pads);
+    return IntValues(graph.data(graph.nodes.back().inputs[0])->view());
+  };
+  EXPECT_EQ(values("2, -1"), (std::vector<int64_t>{2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(values("-2, 3"), (std::vector<int64_t>{2, 3, 4, 2, 3, 4}));
+  EXPECT_EQ(values("7, -1"), (std::vector<int64_t>{1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(values("-1, -1"), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_THROW(padded("-5, 4"), Error);
+  EXPECT_THROW(padded("2, -9223372036854775808"), Error);
+  const Graph graph =
+      *ImportText(
+           Onnx("g (float[2,5] x) => (float[2,6] y) <int64[2] p = {2, -1}, int64[1] a = {-1}> { y = Pad<mode = \"wrap\">(x, p, \"\", a) }"))
+           .graph;
+  EXPECT_EQ(Operators(graph), "Slice Pad");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -129,6 +130,44 @@ void Pad(Upgrade& u) {
   const DType dtype = u.dtype(0);
   u.IntsToInput("pads", 1);
   u.NumberToInput("value", 2, dtype);
+}
+
+// Negative pads remove elements before the rest is repeated, in onnxruntime and in PyTorch's circular padding; ONNX's own text leaves this
+// open. Along an axis with a negative and a positive pad, kernels would repeat removed elements.
+void CropBeforeWrap(Upgrade& u) {
+  if (u.node.attributes.String("mode", "constant") != "wrap") return;
+  const auto known = [&](size_t i) {
+    const Tensor* data = u.in(i) == kNoValue ? nullptr : u.Constant(u.in(i));
+    return data == nullptr ? std::vector<int64_t>() : IntValues(data->view());
+  };
+  std::vector<int64_t> pads = known(1), axes = known(3), begins, ends;
+  const Shape shape = u.shape(0);
+  const size_t count = pads.size() / 2;
+  if (axes.empty()) {
+    axes.resize(count);
+    std::iota(axes.begin(), axes.end(), int64_t{0});
+  }
+  if (axes.size() != count) return;
+  bool mixed = false;
+  for (size_t i = 0; i < count; ++i) {
+    const auto axis = NormalAxis(axes[i], shape.rank());
+    if (!axis) return;
+    int64_t &before = pads[i], &after = pads[count + i];
+    const int64_t extent = shape[*axis];
+    begins.push_back(-std::clamp<int64_t>(before, -extent, 0));
+    ends.push_back(extent + std::clamp<int64_t>(after, -extent, 0));
+    if (std::max(before, after) > 0 && std::min(before, after) < 0) {
+      mixed = true;
+      if (begins.back() >= ends.back())
+        throw Error(ErrorCode::kShape, "its pads remove all " + std::to_string(extent) + " elements of axis " + std::to_string(*axis),
+                    Describe(u.node));
+    }
+    before = std::max<int64_t>(before, 0);
+    after = std::max<int64_t>(after, 0);
+  }
+  if (!mixed) return;
+  u.node.inputs[0] = u.Op("Slice", {u.in(0), u.Ints("starts", begins), u.Ints("ends", ends), u.Ints("axes", axes)});
+  u.node.inputs[1] = u.Ints("pads", pads);
 }
 
 void Slice(Upgrade& u) {
@@ -284,6 +323,7 @@ constexpr Row kRows[] = {
     {"LogSoftmax", 11, FlatSoftmax},
     {"OneHot", kOpset, OneHot},
     {"Pad", 2, Pad},
+    {"Pad", kOpset, CropBeforeWrap},
     {"QuantizeLinear", kOpset, QuantizeLinear},
     {"ReduceL1", 13, AxesToInput},
     {"ReduceL2", 13, AxesToInput},
