@@ -286,6 +286,27 @@ class WatchingTest(unittest.TestCase):
                 commands += 1
         self.assertEqual(commands, 4)
 
+    def test_mpirun_as_in_its_job(self):
+        """As root, if this user is, with the image's variables; and a shell on the worker that knows no path to the program."""
+        if shutil.which("mpirun") is None:
+            self.skipTest("no mpirun")
+        with open(f"{DOCS}/deploy/Dockerfile") as file:
+            stage = file.read().split("AS mpi\n")[1].split("\nFROM ")[0]
+        variables = dict(word.split("=") for line in re.findall(r"^ENV (.*)$", stage, re.M) for word in line.split())
+        launcher = self.deployed("mpijob")["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+        words = [*launcher["command"], *launcher["args"]]
+        words = words[:words.index("gradloom")]
+        words[words.index("-n") + 1] = "2"
+        with open(f"{self.folder}/shell", "w") as file:
+            file.write('#!/bin/sh\nshift\nexec env -i HOME=/root PATH=/usr/bin:/bin sh -c "$*"\n')
+        os.chmod(f"{self.folder}/shell", 0o755)
+        environment = {name: value for name, value in self.environment.items() if not name.startswith(("OMPI_", "PMIX_"))}
+        # A short path for its sockets.
+        environment |= variables | {"TMPDIR": "/tmp", "OMPI_MCA_plm_rsh_agent": f"{self.folder}/shell"}
+        done = subprocess.run([*words, "--host", "worker-0:2", "gradloom", "--version"], env=environment, capture_output=True, text=True,
+                              timeout=PATIENCE)
+        self.assertEqual((done.returncode, done.stdout.count("gradloom 0")), (0, 2), done.stdout + done.stderr)
+
     def test_slurm(self):
         """With a fake srun that records its arguments and exits as told: the job is requeued only for 138 and 140."""
         for name, text in (("srun", 'echo "$@" > srun.txt; exit "$CODE"'), ("scontrol", 'echo "$@" > scontrol.txt')):
