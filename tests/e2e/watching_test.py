@@ -113,6 +113,25 @@ class WatchingTest(unittest.TestCase):
         self.assertEqual(done.returncode, 8)
         self.assertIn("cannot open the log", done.stderr)
 
+    def test_evaluations_are_lines(self):
+        words = [*TRAIN[:TRAIN.index("--progress")], "--epochs", "3"]
+        done = self.run_command(*words, "--name", "evaluated", "--log-format", "json", "--log-file", "evaluated.log")
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        with open(f"{self.folder}/runs/evaluated/metrics.jsonl") as file:
+            wanted = [line for line in map(json.loads, file) if line["split"] == "eval"]
+        self.assertEqual(len(wanted), 3)
+        shown = [line for line in lines if line.get("split") == "eval"]
+        for line, want in zip(shown, wanted, strict=True):
+            self.assertEqual(line.keys(), want.keys())
+            for name in line.keys() - {"t", "split"}:
+                self.assertTrue(math.isclose(line[name], want[name], rel_tol=1e-4), (line, want))
+        with open(f"{self.folder}/evaluated.log") as file:
+            self.assertEqual([json.loads(line) for line in file], lines)
+        # A bar has no lines for evaluations, but the file of the log has.
+        self.run_command(*words, "--name", "drawn", "--progress", "bar", "--log-file", "drawn.log")
+        with open(f"{self.folder}/drawn.log") as file:
+            self.assertEqual(len(re.findall(r"^\S+ step=\d+ epoch=\S+ eval_loss=\S+ eval_rmse=", file.read(), re.M)), 3)
+
     # ---- Numbers
 
     def scrape(self, where, path="/metrics"):

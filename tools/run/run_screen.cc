@@ -148,9 +148,7 @@ void RunScreen::OnEvaluation(const EvaluationReport& evaluation) {
     progress_.Clear();
     log_.Line("lr      " + Short(evaluation.lr) + " from step " + std::to_string(evaluation.step) + ": no progress");
   }
-  std::string values;
-  for (const auto& [name, value] : evaluation.values) values += (values.empty() ? "eval_" : " eval_") + name + "=" + Short(value);
-  progress_.Evaluated(evaluation.step, evaluation.epochs_done, values + (evaluation.best ? " best" : ""));
+  progress_.Evaluated(evaluation.step, evaluation.epochs_done, evaluation.values, evaluation.best);
   metrics_.clear();
   for (const std::string& name : columns_) {
     if (name != "loss" && !name.starts_with("loss/"))

@@ -203,9 +203,19 @@ std::string Progress::PlainLine(const State& state) const {
                    static_cast<double>(ResidentBytes()) * 1e-6, SecondsLeft(state));
 }
 
-void Progress::Evaluated(int64_t step, double epoch, const std::string& values) {
-  const std::string line = Formatted("%s step=%lld epoch=%.2f ", Timestamp().c_str(), static_cast<long long>(step), epoch) + values;
-  mode_ == ProgressMode::kPlain ? log_.Line(line) : log_.Record(line);
+void Progress::Evaluated(int64_t step, double epoch, const std::map<std::string, double>& values, bool best) {
+  std::string line = Formatted("%s step=%lld epoch=%.2f", Timestamp().c_str(), static_cast<long long>(step), epoch);
+  for (const auto& [name, value] : values) line += " eval_" + name + "=" + Short(value);
+  if (best) line += " best";
+  if (mode_ == ProgressMode::kPlain) return log_.Line(line);
+  log_.Record(line);
+  if (mode_ == ProgressMode::kBar) LogToFile("info", line);
+  if (mode_ != ProgressMode::kJson) return;
+  std::string members;
+  for (const auto& [name, value] : values) members += "," + nlohmann::json(name).dump() + ":" + JsonNumber("%.9g", value);
+  WriteStderrObject(
+      Formatted("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"eval\"", Timestamp().c_str(), static_cast<long long>(step), epoch) +
+      members + "}");
 }
 
 void Progress::Draw(const State& state) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -64,8 +65,8 @@ class Progress {
 
   void Update(const State& state);
 
-  // Shows the results of an evaluation: a line in a log, or a part of the progress bar. `values`: "eval_loss=0.21 eval_accuracy=0.936".
-  void Evaluated(int64_t step, double epoch, const std::string& values);
+  // Shows the results of an evaluation as a line; the bar, where a terminal shows it, has them by State::metrics. `values`: by name.
+  void Evaluated(int64_t step, double epoch, const std::map<std::string, double>& values, bool best);
 
   // Clears the line of a bar, so that something else can be printed.
   void Clear();
