@@ -109,6 +109,11 @@ class WatchingTest(unittest.TestCase):
                 lines = [json.loads(line) for line in done.stderr.splitlines()]
                 self.assertEqual((lines[-1]["level"], lines[-1]["code"], lines[-1]["exit_code"]), ("error", "E-CONFIG", 4), words)
                 self.assertEqual(done.returncode, 4)
+        # Once a file says so, errors before the process knows its rank are objects, too.
+        with open(f"{self.folder}/json.toml", "w") as file:
+            file.write('version = 1\n[log]\nformat = "json"\n')
+        done = self.run_command("train", "-c", "json.toml", env={**self.environment, "RANK": "5", "WORLD_SIZE": "4"})
+        self.assertEqual([json.loads(line)["code"] for line in done.stderr.splitlines()], ["E-CONFIG"])
         done = self.run_command(*TRAIN, "--log-file", "no/such/folder/log")
         self.assertEqual(done.returncode, 8)
         self.assertIn("cannot open the log", done.stderr)

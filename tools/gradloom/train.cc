@@ -118,6 +118,7 @@ std::optional<ResumeOptions> RunToResume(const Configuration& configuration, con
 // Errors from here on are reported as the configuration says, which may not be by a flag.
 void TakeReport(const Configuration& configuration) {
   if (configuration.Text("log.report") == "json") ReportErrorsAsJson();
+  SetStderrLines(configuration.Text("log.format") == "json", "");
 }
 
 // Errors in the configuration itself are reported as the rest of it says.
