@@ -105,7 +105,9 @@ void RunMetrics::OnEpoch(const EpochReport& epoch) {
 
 void RunMetrics::OnSave(SaveReason) {
   const std::lock_guard lock(mutex_);
-  ++saves_;
+  // Several reasons at one batch make one checkpoint.
+  if (last_.result.batch != saved_batch_) ++saves_;
+  saved_batch_ = last_.result.batch;
   timed_ = false;
 }
 
@@ -119,7 +121,7 @@ std::string RunMetrics::Page() const {
   page.One("samples_total", "counter", "Samples trained on by this process.", static_cast<double>(samples_));
   page.One("batches_left_out_total", "counter", "Batches skipped because their loss was not finite.", static_cast<double>(skipped_));
   page.One("epochs_total", "counter", "Epochs that this process has completed.", static_cast<double>(epochs_));
-  page.One("saves_total", "counter", "Saves of the run and of its best model.", static_cast<double>(saves_));
+  page.One("saves_total", "counter", "Checkpoints saved by this process.", static_cast<double>(saves_));
   if (stepped_) {
     page.One("step", "gauge", "Updates of the run so far, including those before a resume.", static_cast<double>(last_.result.step));
     page.One("epoch", "gauge", "Epochs of the run so far, as a fractional number.", last_.epochs_done);

@@ -37,6 +37,7 @@ class RunMetrics : public TrainerObserver {
   bool stepped_ = false;
   double last_step_time_ = 0;                                                               // seconds of the epoch
   int64_t batches_ = 0, updates_ = 0, samples_ = 0, skipped_ = 0, epochs_ = 0, saves_ = 0;  // of this process
+  int64_t saved_batch_ = -1;
   Clock::time_point step_end_;
   bool timed_ = false;  // step_end_ is the end of the previous step, with nothing in between
   std::vector<int64_t> in_bucket_;
