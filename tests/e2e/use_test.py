@@ -77,10 +77,11 @@ class UseTest(unittest.TestCase):
         tags = events.Tags()["scalars"]
         self.assertEqual(set(tags), {"train/loss", "train/lr", "train/samples_per_sec", "train/grad_norm", "eval/loss", "eval/accuracy",
                                      "eval/auroc", "eval/auroc/0", "eval/auroc/1", "eval/auroc/2"})
-        for tag, lines_of_split in (("train/loss", train), ("eval/accuracy", evals), ("eval/loss", evals)):
+        for tag, lines_of_split, name in (("train/loss", train, "loss"), ("train/grad_norm", train, "gnorm"), ("eval/accuracy", evals, "accuracy"),
+                                          ("eval/loss", evals, "loss")):
             scalars = events.Scalars(tag)
             self.assertEqual([s.step for s in scalars], [line["step"] for line in lines_of_split])
-            np.testing.assert_allclose([s.value for s in scalars], [line[tag.split("/")[1]] for line in lines_of_split], rtol=1e-6)
+            np.testing.assert_allclose([s.value for s in scalars], [line[name] for line in lines_of_split], rtol=1e-6)
         with open("runs/main/results.csv", newline="") as file:
             table = list(csv.DictReader(file))
         self.assertEqual([float(row["eval/accuracy"]) for row in table], [line["accuracy"] for line in evals])

@@ -79,6 +79,7 @@ nlohmann::json TrainLine(const StepReport& step, double loss, const std::map<std
                       {"mem_mb", static_cast<double>(ThisProcess().resident_bytes / 100000) / 10},
                       {"samples_per_s", Number(step.samples_per_s)}};
   for (const auto& [name, value] : terms) line[name] = Number(value);
+  if (step.result.grad_norm >= 0) line["gnorm"] = Number(step.result.grad_norm);
   if (gpu_bytes > 0) line["gpu_mem_mb"] = static_cast<double>(gpu_bytes / 1000) / 1000;
   return line;
 }
