@@ -186,7 +186,7 @@ class Optimizer {
                   : o.momentum != 0.0 ? "momentum"
                                       : "sgd",
                   Common(o)) {
-    if (o.momentum != 0.0) Add("momentum", o.momentum);
+    if (o.momentum != 0.0 || o.nesterov) Add("momentum", o.momentum);
     Add("dampening", o.dampening);
   }
   Optimizer(const Adam& o) : Optimizer("adam", Common(o)) {  // NOLINT

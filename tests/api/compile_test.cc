@@ -153,6 +153,16 @@ TEST(Optimizer, SaysWhatTheKeysSay) {
   }
 }
 
+// As in PyTorch: the default of the configuration's rule is not taken instead.
+TEST(Optimizer, NesterovNeedsMomentum) {
+  try {
+    CompileHousing({.optimizer = gradloom::Sgd{.nesterov = true}});
+    FAIL() << "nesterov without momentum was taken";
+  } catch (const gradloom::Error& error) {
+    EXPECT_EQ(error.message(), "optimizer: nesterov needs momentum");
+  }
+}
+
 TEST(Optimizer, PatternsMayHaveAnyCharacters) {
   const std::string strange = "a\"b\\c\n\x7f\'\'\'d";
   for (const gradloom::Optimizer& optimizer :
