@@ -422,8 +422,8 @@ typedef struct GradloomApi {
 
   /* ---- Checkpoints, properties, export ---------------------------------------------------------------------------------------------- */
   /* Loads a file that SaveCheckpoint wrote, a safetensors file of weights, the index of several (model.safetensors.index.json; they must
-   * stay unchanged), the folder of a checkpoint, or the folder of a run's checkpoints (the newest that can be loaded;
-   * GetSkippedCheckpoints tells of the others). */
+   * stay unchanged), the folder of a checkpoint, or the folder of a run or of its checkpoints (the newest that can be loaded, also if the
+   * run is complete; GetSkippedCheckpoints tells of the others). */
   GradloomStatus* (*LoadCheckpoint)(const char* path, GradloomCheckpoint** out);
   /* Copies the bytes of such a file. */
   GradloomStatus* (*LoadCheckpointFromBuffer)(const void* bytes, size_t num_bytes, GradloomCheckpoint** out);

@@ -50,7 +50,7 @@ struct DeviceMemory {
 // A checkpoint in memory.
 class Checkpoint {
  public:
-  // A file that SaveCheckpoint wrote, a safetensors file of weights, the index of several, or the folder of a run.
+  // A file that SaveCheckpoint wrote, a safetensors file of weights, the index of several, or the folder of a checkpoint or of a run.
   static Checkpoint Load(const std::string& path) {
     GradloomCheckpoint* handle = nullptr;
     internal::Check(internal::Api().LoadCheckpoint(path.c_str(), &handle));

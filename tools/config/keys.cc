@@ -438,7 +438,8 @@ constexpr Key kKeys[] = {
      "auto: resume the run of this --name if there is one; or the folder of a run or of one of its checkpoints"},
     {"run.out", "--out", kPath, kUseRun, "runs", "folder of all runs", "", {}, "output output_dir runs"},
 
-    {"log.every", "--log-every", kInteger, kUseRun, "50", "steps between lines if there is no progress bar", "", 1, "log_interval"},
+    {"log.every", "--log-every", kInteger, kUseRun, "50",
+     "updates between lines of metrics.jsonl and, if there is no progress bar, on stderr", "", 1, "log_interval"},
     {"log.tensorboard",
      "--tensorboard",
      kSwitch,
@@ -461,7 +462,7 @@ constexpr Key kKeys[] = {
     {"log.metrics_address", "--metrics-address", kText, kUseRun, "127.0.0.1", "address of this host to serve metrics on; 0.0.0.0: all"},
     {"log.report", "--report", kText, kUseRun, "", "json: one line on stdout at the end", "json"},
     {"log.report_every", "--report-every", kInteger, kUseRun, "0",
-     "with --report json, also a line on stdout every this many updates; 0: none", "", 0},
+     "a line of JSON on stdout every this many updates, and for each evaluation; 0: none", "", 0},
 
     {"job.rank", "--rank", kInteger, kUseJob, "",
      "rank of this process in the job, from 0; each of these keys overrides what launchers say (torchrun, srun, mpirun ...)", "", 0,

@@ -12,8 +12,8 @@ namespace gradloom {
 enum class Verbosity : uint8_t { kQuiet, kNormal, kVerbose };
 enum class ColorMode : uint8_t { kAuto, kAlways, kNever };
 
-// Applies from now on. kAuto: colours if stderr is a terminal, unless NO_COLOR or TERM forbids them. Files have no colours and get all
-// messages except verbose ones.
+// Applies from now on. kAuto: colours if stderr is a terminal, unless NO_COLOR or TERM forbids them. Files have no colours; they get all
+// messages, verbose ones only if stderr shows them.
 void SetVerbosity(Verbosity verbosity);
 Verbosity StderrVerbosity();
 void SetColorMode(ColorMode mode);
