@@ -305,6 +305,18 @@ class CommandTest(unittest.TestCase):
         self.assertIn("--batch 24 --micro-batch 6", self.train_with("x", "--micro-batch", "6", code=4).stderr)
         self.assertIn("--accumulate is 3", self.train_with("x", "--batch", "24", "--micro-batch", "6", "--accumulate", "3", code=4).stderr)
 
+    def test_flags_leave_options_of_other_optimizers_and_schedules_behind(self):
+        sample_files.write("step.toml", b'version = 1\n[optimizer]\nname = "adam"\nbeta1 = 0.8\n[schedule]\nname = "step"\ngamma = 0.5\n')
+        self.run_command(["compile", "model.onnx", *LOSS, "-c", "step.toml", "--steps", "4", "-o", "step.plan"])
+        data = ["--data", "train.csv", "--map", "x=a..d", "--epochs", "1"]
+        self.run_command(["train", "--plan", "step.plan", *data, "--schedule", "cosine", "--name", "by_step_plan"])
+        self.train_with("left", "-c", "step.toml", "--schedule", "cosine")
+        # The run does not keep them.
+        self.run_command(["eval", "runs/left", "--data", "train.csv"])
+        self.run_command(["resume", "runs/left", "--schedule", "step", "--gamma", "0.5", "--epochs", "5"])
+        self.run_command(["resume", "runs/left", "--schedule", "linear", "--epochs", "6"])
+        self.run_command(["eval", "runs/left", "--data", "train.csv"])
+
     def test_trains_by_a_plan(self):
         recipe = [*LOSS, "--batch", "16", "--optimizer", "adamw", "--weight-decay", "0.1", "--threads", "1"]
         data = ["--data", "train.csv", "--map", "x=a..d", "--epochs", "2", "--eval-split", "20%", "--metric", "accuracy"]

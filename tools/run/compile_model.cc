@@ -9,6 +9,7 @@
 #include "tools/run/memory_limit.h"
 #include "tools/run/micro_batch.h"
 #include "tools/run/model_options.h"
+#include "tools/run/optimizer_options.h"
 #include "tools/run/plan_recipe.h"
 #include "tools/run/recipe.h"
 
@@ -77,6 +78,7 @@ std::string CompileTimes(const CompileReport& report) {
 
 CompiledModel CompileModel(Configuration configuration, const Model& model, const EntryRequests& requests) {
   ApplyMicroBatch(configuration);
+  DropOptionsOfOthers(configuration);
   CompiledModel made;
   const CompileOptions& options = made.options;
   ReadOptions(configuration, model, requests, made);
@@ -95,6 +97,7 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
 
 void ShowPasses(Configuration configuration, const Model& model, const EntryRequests& requests) {
   ApplyMicroBatch(configuration);
+  DropOptionsOfOthers(configuration);
   CompiledModel read;
   ReadOptions(configuration, model, requests, read);
   RunPasses(model, read.options);

@@ -19,13 +19,14 @@ constexpr double kMomentum = 0.9;
 // In the list of patterns of parameters without weight decay: those with fewer than two dimensions.
 constexpr std::string_view kOneDimension = "1d";
 
-// Options that only some of the rules have.
+// Options that only some of the optimizers or schedules have.
 constexpr struct {
-  const char *key, *rules;
-} kRuleOptions[] = {
+  const char *key, *owners;
+} kOwnOptions[] = {
     {"optimizer.momentum", "sgd, momentum, nesterov, rmsprop"},
     {"optimizer.beta1", "adam, adamw, adamax, lamb"},
     {"optimizer.beta2", "adam, adamw, adamax, lamb"},
+    {"optimizer.eps", "adam, adamw, rmsprop, adagrad, adadelta, adamax, lamb"},
     {"optimizer.dampening", "sgd, momentum"},
     {"optimizer.amsgrad", "adam, adamw"},
     {"optimizer.alpha", "rmsprop"},
@@ -33,18 +34,24 @@ constexpr struct {
     {"optimizer.rho", "adadelta"},
     {"optimizer.lr_decay", "adagrad"},
     {"optimizer.initial_accumulator_value", "adagrad"},
+    {"schedule.min_lr", "cosine"},
+    {"schedule.gamma", "step"},
+    {"schedule.step_size", "step"},
 };
 
 // Whether a comma-separated list has the word.
 bool IsListed(const std::string& word, const std::string& list) { return (", " + list + ",").find(" " + word + ",") != std::string::npos; }
 
-void CheckRuleOptions(const Configuration& c) {
-  const std::string& rule = c.Text("optimizer.name");
-  for (const auto& [key, rules] : kRuleOptions) {
-    if (!IsChanged(c, *FindKey(key)) || IsListed(rule, rules)) continue;
-    Reading(c, key, [&, name = std::string(key), list = std::string(rules)] {
-      throw Error(ErrorCode::kConfig, name + " is an option of " + list + ", and the optimizer is " + rule, "",
-                  "leave it out, or choose another --optimizer");
+// The key that names the optimizer or schedule of an option.
+std::string ChooserOf(const char* key) { return std::string(FindKey(key)->section()) + ".name"; }
+
+void CheckOwnOptions(const Configuration& c) {
+  for (const auto& [key, owners] : kOwnOptions) {
+    const std::string section(FindKey(key)->section()), chooser = ChooserOf(key);
+    if (!IsChanged(c, *FindKey(key)) || IsListed(c.Text(chooser), owners)) continue;
+    Reading(c, key, [&, name = std::string(key), list = std::string(owners)] {
+      throw Error(ErrorCode::kConfig, name + " is an option of " + list + ", and the " + section + " is " + c.Text(chooser), "",
+                  "leave it out, or choose another --" + section);
     });
   }
 }
@@ -68,8 +75,15 @@ std::vector<ParameterGroup> GroupsOf(const Configuration& c) {
 
 }  // namespace
 
+void DropOptionsOfOthers(Configuration& c) {
+  for (const auto& [key, owners] : kOwnOptions) {
+    const std::string chooser = ChooserOf(key);
+    if (c.origin(key).kind < c.origin(chooser).kind && !IsListed(c.Text(chooser), owners)) c.Reset(key);
+  }
+}
+
 OptimizerOptions OptimizerOf(const Configuration& c) {
-  CheckRuleOptions(c);
+  CheckOwnOptions(c);
   OptimizerOptions o;
   o.type = c.Text("optimizer.name");
   o.lr = c.Number("optimizer.lr");

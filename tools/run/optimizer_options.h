@@ -9,7 +9,11 @@
 
 namespace gradloom {
 
-// Throws Error(kConfig) for an option that the rule does not have.
+// Resets options that the chosen optimizer or schedule does not have, if they come from a weaker source than its name: those of a file, a
+// plan or a run belong to what these chose, and a flag chose another.
+void DropOptionsOfOthers(Configuration& configuration);
+
+// Throws Error(kConfig) for an option that the chosen optimizer or schedule does not have.
 OptimizerOptions OptimizerOf(const Configuration& configuration);
 
 // `total_updates`: of the whole run; 0: unknown. Throws Error(kConfig).

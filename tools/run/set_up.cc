@@ -69,6 +69,13 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
                                      .threshold = configuration.Number("schedule.plateau_threshold"),
                                      .cooldown = configuration.Integer("schedule.plateau_cooldown"),
                                      .min_lr = configuration.Number("schedule.plateau_min_lr")};
+    return options;
+  }
+  for (const char* name :
+       {"schedule.plateau_factor", "schedule.plateau_threshold", "schedule.plateau_cooldown", "schedule.plateau_min_lr"}) {
+    if (!IsChanged(configuration, *FindKey(name))) continue;
+    throw Error(ErrorCode::kConfig, std::string(FindKey(name)->flag) + " needs --plateau-patience",
+                Escaped(configuration.origin(name).place, 4096), "add --plateau-patience 10, or leave it out");
   }
   return options;
 }
@@ -245,6 +252,7 @@ class SetUpWork {
 
 TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePlan> planned, const FrozenSource* frozen) {
   ApplyMicroBatch(configuration);
+  DropOptionsOfOthers(configuration);
   if (!configuration.Text("model.plan").empty()) {
     if (!planned) planned.emplace(configuration.Text("model.plan"));
     planned->CheckModel(configuration);
