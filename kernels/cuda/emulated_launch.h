@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <source_location>
+#include <type_traits>
 
 namespace gradloom::cuda {
 
@@ -16,7 +17,15 @@ void EmulatedLaunch(cudaStream_t stream, std::function<void()> work);
 // Enqueues a grid on a stream: body(block) runs once in each of the `threads` threads (a multiple of 32) of every block in [0, blocks), in
 // any order of blocks. The threads of a block take turns in a random order and switch only at barriers and shuffles. So a missing barrier
 // gives wrong results in some orders; a barrier that not all threads reach aborts the program.
-void EmulatedGrid(cudaStream_t stream, int64_t blocks, int threads, std::function<void(int64_t)> body);
+void EmulatedBlocks(cudaStream_t stream, int64_t blocks, int threads, std::function<void(int64_t)> body);
+
+// The same for a body that can also be passed to a device.
+template <typename Body>
+void EmulatedGrid(cudaStream_t stream, int64_t blocks, int threads, const Body& body) {
+  // nvcc does not refuse a vector, whose members are constexpr.
+  static_assert(std::is_trivially_copyable_v<Body>, "a kernel is copied to the device as bytes: it may not own memory of the host");
+  EmulatedBlocks(stream, blocks, threads, body);
+}
 
 // For the threads of such a grid: the index of the thread in its block, __syncthreads and __syncwarp. `where` is the position of the
 // barrier in the source.

@@ -370,7 +370,7 @@ class Runner {
 
 }  // namespace
 
-void EmulatedGrid(cudaStream_t stream, int64_t blocks, int threads, std::function<void(int64_t)> body) {
+void EmulatedBlocks(cudaStream_t stream, int64_t blocks, int threads, std::function<void(int64_t)> body) {
   EmulatedLaunch(stream, [=, body = std::move(body)] { Runner::Of().Run(blocks, threads, body); });
 }
 int EmulatedThread() { return Runner::Now().thread(); }
