@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "kernels/cuda/moments.cuh"
+#include "kernels/cuda/rounding.cuh"
 
 namespace gradloom::cuda {
 namespace {
@@ -216,12 +217,7 @@ struct GradientBounds {
 // operation.
 template <typename T>
 GRADLOOM_DEVICE float LineOf(float x, float mean, float factor, float offset) {
-#ifdef __CUDA_ARCH__
-  const float product = __fmul_rn(x - mean, factor);
-#else
-  const float product = (x - mean) * factor;
-#endif
-  return static_cast<float>(static_cast<T>(product + offset));
+  return static_cast<float>(static_cast<T>(SeparateProduct(x - mean, factor) + offset));
 }
 
 // A gradient behind a mask that is computed from x.

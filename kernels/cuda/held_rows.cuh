@@ -82,15 +82,6 @@ struct RoundedRows {
   }
 };
 
-// a + b, with the bits of a sum by itself also if a is a product, of which the compiler would otherwise make one operation with the sum.
-GRADLOOM_DEVICE float SeparateSum(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-
 // This thread's elements of the sum of two rows that start at `start`; the second may be absent.
 template <int kVectors>
 struct HeldSum {

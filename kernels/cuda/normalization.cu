@@ -2,6 +2,7 @@
 #include "kernels/cuda/held_rows.cuh"
 #include "kernels/cuda/moments.cuh"
 #include "kernels/cuda/normalization.cuh"
+#include "kernels/cuda/rounding.cuh"
 
 namespace gradloom::cuda {
 namespace {
@@ -43,8 +44,8 @@ void Normalize(const Columns& rows, double epsilon, const OffsetCalculator<2>& o
         const auto normalizer = NormalizerBy<kCentered, R>(sum, static_cast<R>(rows.columns), static_cast<R>(epsilon));
         for (int64_t k = block.thread(); k < rows.columns; k += block.threads()) {
           const auto place = offsets(k);
-          const R value = normalizer(from(k)) * static_cast<R>(scale[place.at[0]]);
-          const R result = bias == nullptr ? value : value + static_cast<R>(bias[place.at[1]]);
+          const R number = normalizer(from(k)), factor = static_cast<R>(scale[place.at[0]]);
+          const R result = bias == nullptr ? number * factor : MultiplyAdd(number, factor, static_cast<R>(bias[place.at[1]]));
           if (to.y != nullptr) to.y[start + k] = static_cast<S>(result);
           if (to.rounded != nullptr) to.rounded[start + k] = static_cast<H>(static_cast<float>(result));
         }
@@ -77,8 +78,8 @@ struct HeldAffine {
     Vector results;
     GRADLOOM_UNROLL
     for (int e = 0; e < kHeldVector; ++e) {
-      const float value = numbers(e) * scales.at[e];
-      results.at[e] = bias == nullptr ? value : value + biases.at[e];
+      const float number = numbers(e);
+      results.at[e] = bias == nullptr ? number * scales.at[e] : MultiplyAdd(number, scales.at[e], biases.at[e]);
     }
     return results;
   }

@@ -3,6 +3,7 @@
 #include "kernels/cuda/held_rows.cuh"
 #include "kernels/cuda/moments.cuh"
 #include "kernels/cuda/normalization.cuh"
+#include "kernels/cuda/rounding.cuh"
 #include "kernels/cuda/shared.cuh"
 
 namespace gradloom::cuda {
@@ -36,24 +37,24 @@ struct RowStatistics {
   R grad_mean, proj_scale;
 
   // With d = dy * scale, dx for an element; h is its normalized x.
-  GRADLOOM_DEVICE R Dx(R d, R h) const { return normalizer.inv_std * (d - grad_mean - h * proj_scale); }
+  GRADLOOM_DEVICE R Dx(R d, R h) const { return normalizer.inv_std * MultiplyAdd(-h, proj_scale, d - grad_mean); }
 };
 
 // With h the normalized x and d = dy * scale: dx = inv_std * (d - mean(d) - h * mean(d * h)), where mean(d) is subtracted only if x is
-// centered. sum(term) adds term(x, d) over the row.
+// centered. sum(add) calls add(sums, x, d) over the row, which returns the sums with these numbers.
 template <bool kCentered, typename R, typename SumOfRow>
 GRADLOOM_DEVICE RowStatistics<R> StatisticsBy(const SumOfRow& sum, R count, R epsilon) {
   if constexpr (kCentered) {
-    const auto sums = sum([](R x, R d) { return Pair<R>{x, d}; });
+    const auto sums = sum([](const Pair<R>& to, R x, R d) { return Pair<R>{to.first + x, to.second + d}; });
     const R pivot = sums.first / count, grad_mean = sums.second / count;
-    const Triple<R> all = sum([=](R x, R d) {
+    const auto all = sum([=](const Triple<R>& to, R x, R d) {
       const R distance = x - pivot;
-      return Triple<R>{distance, distance * distance, d * distance};
+      return Triple<R>{to.first + distance, MultiplyAdd(distance, distance, to.second), MultiplyAdd(d, distance, to.third)};
     });
     const Normalizer<R> normalizer = NormalizerOf(ShiftedMoments<R>{pivot, all.first, all.second}, count, epsilon);
-    return {normalizer, grad_mean, normalizer.inv_std * (all.third - normalizer.rest * sums.second) / count};
+    return {normalizer, grad_mean, normalizer.inv_std * MultiplyAdd(-normalizer.rest, sums.second, all.third) / count};
   } else {
-    const auto sums = sum([](R x, R d) { return Pair<R>{x * x, d * x}; });
+    const auto sums = sum([](const Pair<R>& to, R x, R d) { return Pair<R>{MultiplyAdd(x, x, to.first), MultiplyAdd(d, x, to.second)}; });
     const Normalizer<R> normalizer{0, 0, R(1) / static_cast<R>(::sqrt(sums.first / count + epsilon))};
     return {normalizer, 0, normalizer.inv_std * sums.second / count};
   }
@@ -83,11 +84,11 @@ struct RowGradient {
     const Threads& threads;
     int64_t start;
 
-    template <typename Term>
-    GRADLOOM_DEVICE auto operator()(const Term& term) const {
-      decltype(term(R{}, R{})) mine{};
+    template <typename Add>
+    GRADLOOM_DEVICE auto operator()(const Add& add) const {
+      decltype(add({}, R{}, R{})) mine{};
       for (int64_t k = threads.thread(); k < gradient.rows.columns; k += threads.threads())
-        mine = mine + term(gradient.At(start + k), gradient.Scaled(start, k));
+        mine = add(mine, gradient.At(start + k), gradient.Scaled(start, k));
       return SumOfThreads(threads, mine);
     }
   };
@@ -236,7 +237,7 @@ struct GradientOfHeldRun {
     GRADLOOM_DEVICE Vector D(int j, int k) const {
       Vector d = *reinterpret_cast<const Vector*>(scale + k);
       GRADLOOM_UNROLL
-      for (int e = 0; e < kHeldVector; ++e) d.at[e] *= dy(j, e);
+      for (int e = 0; e < kHeldVector; ++e) d.at[e] = SeparateProduct(d.at[e], dy(j, e));
       return d;
     }
   };
@@ -246,13 +247,13 @@ struct GradientOfHeldRun {
     const Threads& threads;
     int64_t n;
 
-    template <typename Term>
-    GRADLOOM_DEVICE auto operator()(const Term& term) const {
-      decltype(term(0.0f, 0.0f)) mine{};
+    template <typename Add>
+    GRADLOOM_DEVICE auto operator()(const Add& add) const {
+      decltype(add({}, 0.0f, 0.0f)) mine{};
       ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) {
         const Vector d = operands.D(j, k);
         GRADLOOM_UNROLL
-        for (int e = 0; e < kHeldVector; ++e) mine = mine + term(operands.x(j, e), d.at[e]);
+        for (int e = 0; e < kHeldVector; ++e) mine = add(mine, operands.x(j, e), d.at[e]);
       });
       return SumOfThreads(threads, mine);
     }
@@ -273,7 +274,7 @@ struct GradientOfHeldRun {
         for (int e = 0; e < kHeldVector; ++e) {
           const float g = operands.dy(j, e), h = found.normalizer(operands.x(j, e));
           results.at[e] = found.Dx(results.at[e], h);
-          sums[j][e] = sums[j][e] + Pair<float>{g * h, g};
+          sums[j][e] = {MultiplyAdd(g, h, sums[j][e].first), sums[j][e].second + g};
         }
         gradients.Store(start + k, results);
       });
