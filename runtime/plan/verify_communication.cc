@@ -129,7 +129,7 @@ class CommunicationCheck : EntryRanks {
       if (next_[r] < facts(r).communication.size()) return ReportStuck(r);
     }
     if (acceptance_) CheckRefusals();
-    if (!faults_.full()) CheckSharing(*this, transfers_);
+    if (!faults_.full() && entry_.ranks.size() > 1) CheckSharing(*this, transfers_);
   }
 
   // What ranks learn of each other in an operation: in a collective all members learn of all others, except that a broadcast only informs
@@ -223,9 +223,6 @@ class CommunicationCheck : EntryRanks {
                 "is matched with " + Where(a, next_[a]) + ", which has another collective, tag, type, root, layout or size (" +
                     std::to_string(Bytes(b, y, 0)) + " and " + std::to_string(Bytes(a, x, 0)) + " bytes)");
   }
-
-  // Whether equal bytes in both are equal elements.
-  static bool HoldTheSame(const Buffer& a, const Buffer& b) { return a.dtype == b.dtype && a.bytes == b.bytes && a.layout == b.layout; }
 
   std::vector<size_t> ArriveAtTransfer(size_t rank, const Instruction& i) {
     const size_t peer = static_cast<size_t>(entry_.ranks[rank].peers[static_cast<size_t>(i.peer)]);

@@ -51,8 +51,7 @@ class CopyCheck {
     // Instructions precede those that read their results, so this ends.
     while (buffer >= 0 && writers_[At(buffer)] >= 0) {
       const Instruction& instruction = program_.instructions[At(writers_[At(buffer)])];
-      const bool passes_on =
-          instruction.kind == InstructionKind::kCopy || (instruction.domain == "gradloom" && instruction.op == "Reorder");
+      const bool passes_on = instruction.kind == InstructionKind::kCopy || IsReorder(instruction.domain, instruction.op);
       if (!passes_on) return {writers_[At(buffer)], OutputOf(instruction, buffer)};
       buffer = instruction.uses[0].buffer;
     }

@@ -1,5 +1,6 @@
 // Checks "ranks": an entry over its programs. Covers shards, feeds, fetches, and what the kind of the entry may change.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,13 +17,18 @@ class EntryCheck : EntryRanks {
   using EntryRanks::EntryRanks;
 
   void Run() {
+    const size_t before = faults_.size();
     if (!CheckRanks()) return;
     CheckShards();
+    CheckFeedTypes();
+    // What follows relies on shards and feeds that are as large as they say, and communication on feeds and fetches that exist.
+    if (faults_.size() > before) return;
     CheckFeedsAndFetches();
+    const bool fits = faults_.size() == before;
     CheckStateWrites();
     CheckHolders();
     CheckPartialReads();
-    CheckCommunication(*this);
+    if (fits) CheckCommunication(*this);
   }
 
  private:
@@ -121,7 +127,7 @@ class EntryCheck : EntryRanks {
     }
   }
 
-  void CheckFeedsAndFetches() {
+  void CheckFeedTypes() {
     std::set<std::string> names;
     for (const Feed& feed : entry_.feeds) {
       const std::string what = name_ + ", feed '" + Escaped(feed.name) + "'";
@@ -129,12 +135,47 @@ class EntryCheck : EntryRanks {
       if (!BytesOf(feed.dtype, feed.shape, {}) || feed.batch_axis < -1 || feed.batch_axis >= feed.shape.rank() || feed.batch_inner < 0)
         faults_.Add("bounds", what, "has an invalid type or shape");
     }
+  }
+
+  void CheckFeedsAndFetches() {
     // Ranks with the same program and shard length see the same shapes.
     std::set<std::pair<int, int64_t>> seen;
     for (size_t r = 0; r < entry_.ranks.size() && !faults_.full(); ++r) {
       if (seen.emplace(entry_.ranks[r].program, entry_.ranks[r].shard_length).second) CheckFeeds(Rank(r), program(r), entry_.ranks[r]);
     }
+    CheckAllSamplesRead();
     for (size_t f = 0; f < entry_.fetches.size() && !faults_.full(); ++f) CheckFetch(f);
+  }
+
+  static void AddFeedsRead(const Program& program, std::set<int>& feeds) {
+    for (const Instruction& instruction : program.instructions) {
+      for (const Use& use : instruction.uses) {
+        if (use.access == Access::kRead && use.buffer >= 0) feeds.insert(program.buffers[static_cast<size_t>(use.buffer)].feed);
+      }
+      for (const Program& body : instruction.bodies) AddFeedsRead(body, feeds);
+    }
+  }
+
+  // If a rank computes with its samples of a feed, none are left out: a rank with others could run a program for ranks without samples.
+  void CheckAllSamplesRead() {
+    std::map<int, std::set<int>> read_by;            // by program: feeds
+    std::map<int, std::map<int64_t, int64_t>> read;  // by feed: the shards of which a rank reads it, by start
+    for (const RankBinding& rank : entry_.ranks) {
+      const auto [feeds, fresh] = read_by.try_emplace(rank.program);
+      if (fresh) AddFeedsRead(plan_.programs[static_cast<size_t>(rank.program)], feeds->second);
+      for (int feed : feeds->second) {
+        const bool known = feed >= 0 && feed < static_cast<int>(entry_.feeds.size());
+        if (known && rank.shard_length > 0) read[feed].emplace(rank.shard_start, rank.shard_length);
+      }
+    }
+    for (const auto& [index, shards] : read) {
+      const Feed& feed = entry_.feeds[static_cast<size_t>(index)];
+      int64_t samples = 0;
+      for (const auto& [start, length] : shards) samples += length;
+      if (feed.batch_axis < 0 || samples == entry_.batch) continue;
+      return faults_.Add("ranks", name_ + ", feed '" + Escaped(feed.name) + "'",
+                         "the ranks that read it have " + std::to_string(samples) + " samples of " + std::to_string(entry_.batch));
+    }
   }
 
   // A fetched feed is given back whole, as it was passed, so its samples must lie in it as the fetch says.
@@ -181,7 +222,9 @@ class EntryCheck : EntryRanks {
       const int axis = fetch.batch_axis;
       const auto samples = SamplesIn(buffer.shape, axis, fetch.batch_inner, rank.shard_length);
       const auto others = SamplesIn(first->shape, axis, fetch.batch_inner, first_samples);
-      if (!samples || !others || buffer.dtype != first->dtype || buffer.shape.rank() != first->shape.rank() ||
+      // The runtime gives a fed value back as it was passed, for all ranks.
+      const bool fed_alike = buffer.arena == Arena::kFeed || first->arena == Arena::kFeed ? buffer.feed == first->feed : true;
+      if (!fed_alike || !samples || !others || buffer.dtype != first->dtype || buffer.shape.rank() != first->shape.rank() ||
           samples->outer != others->outer || samples->together != others->together) {
         return faults_.Add("bounds", what,
                            Describe(buffer) + " of rank " + std::to_string(r) + " does not match the fetches of the ranks before it");
@@ -260,7 +303,7 @@ class EntryCheck : EntryRanks {
     for (size_t r = 0; r < entry_.ranks.size() && !faults_.full(); ++r) {
       if (!seen.insert(entry_.ranks[r].program).second || facts(r).partial_reads.empty()) continue;
       const auto& [state, instruction] = facts(r).partial_reads.front();
-      faults_.Add("ranks", Rank(r) + ", " + Describe(program(r), instruction),
+      faults_.Add("ranks", Rank(r) + (instruction < 0 ? ", a fetch" : ", " + Describe(program(r), instruction)),
                   "reads state '" + Escaped(plan_.state[static_cast<size_t>(state)].name) + "', of which each rank holds only a part");
     }
   }

@@ -105,7 +105,7 @@ class InstructionCheck {
   void Copy() {
     if (!Arity(1, 1)) return;
     if (!InOrder()) return Fault("names", "its uses must be a read, then a write");
-    if (reads_[0]->dtype != writes_[0]->dtype || reads_[0]->bytes != writes_[0]->bytes || !(reads_[0]->layout == writes_[0]->layout)) {
+    if (!HoldTheSame(*reads_[0], *writes_[0])) {
       Fault("bounds", "copies " + Describe(*reads_[0]) + " to " + Describe(*writes_[0]) + " of another type, size or layout");
     }
   }
@@ -121,10 +121,11 @@ class InstructionCheck {
     }
     const bool equal = instruction_.collective == Collective::kAllReduceSum || instruction_.collective == Collective::kBroadcast;
     for (size_t k = 0; k < reads_.size(); ++k) {
-      if (reads_[k]->dtype != writes_[k]->dtype) Fault("bounds", "reads and writes different types");
-      if (equal && reads_[k]->bytes != writes_[k]->bytes) {
-        Fault("bounds", "reads " + std::to_string(reads_[k]->bytes) + " bytes and writes " + std::to_string(writes_[k]->bytes));
-      }
+      // The parts of the members are ranges.
+      const bool fits = equal ? HoldTheSame(*reads_[k], *writes_[k])
+                              : reads_[k]->dtype == writes_[k]->dtype && reads_[k]->layout.plain() && writes_[k]->layout.plain();
+      if (!fits)
+        Fault("bounds", "reads " + Describe(*reads_[k]) + " and writes " + Describe(*writes_[k]) + " of another type, size or layout");
     }
   }
 
@@ -140,25 +141,34 @@ class InstructionCheck {
 
   void If() {
     if (instruction_.bodies.size() != 2) return Fault("names", "an if must have two bodies");
+    if (!InOrder()) return Fault("names", "its uses must be reads, writes and scratch, in this order");
     if (reads_.empty() || !IsScalar(reads_[0], DType::kBool)) return Fault("names", "its first operand must be a bool scalar");
     AllPresent(1);
   }
 
   // Each loop-carried value is written over the previous one, so that it exists after any number of iterations, and each iteration finds
-  // the same layout as the first one.
+  // the same layout as the first one. Any other value there would be overwritten by the first iteration.
+  // The condition is listed twice if it is carried.
   void Loop() {
     if (instruction_.bodies.size() != 1) return Fault("names", "a loop must have one body");
     if (instruction_.trip_bound < 0 || instruction_.trip_bound > kMaxTrips)
       Fault("names", "trip bound " + std::to_string(instruction_.trip_bound) + " is out of range");
+    if (!InOrder()) return Fault("names", "its uses must be reads, writes and scratch, in this order");
     if (reads_.size() < 2 || (reads_[0] != nullptr && !IsScalar(reads_[0], DType::kInt64)) ||
         (reads_[1] != nullptr && !IsScalar(reads_[1], DType::kBool))) {
       return Fault("names", "its first operands must be a trip count and a condition");
     }
     if (!AllPresent(2)) return;
     for (const Buffer* write : writes_) {
-      const bool carried =
-          std::any_of(reads_.begin(), reads_.end(), [&](const Buffer* read) { return read != nullptr && SamePlace(*read, *write); });
-      if (!carried) Fault("values", Describe(*write) + " has no value before the first iteration");
+      if (write->bytes == 0) continue;
+      const Buffer* before = nullptr;
+      for (const Buffer* read : reads_) {
+        if (read == nullptr || !SameRange(*read, *write)) continue;
+        if (before != nullptr && before != read)
+          return Fault("values", Describe(*write) + " is written over both " + Describe(*before) + " and " + Describe(*read));
+        before = read;
+      }
+      if (before == nullptr || !SamePlace(*before, *write)) Fault("values", Describe(*write) + " has no value before the first iteration");
     }
   }
 

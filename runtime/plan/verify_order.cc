@@ -21,6 +21,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 
 #include "runtime/plan/verify_scope.h"
@@ -206,7 +207,10 @@ class Sweep {
       Communicate(index, facts);
       if (steps_ > kMaxSegmentSteps) return faults_.Add("order", scope_.name, "shares memory in more pieces than can be checked");
     }
-    for (int buffer : fetched) Read(kEnd, buffer);
+    for (int buffer : fetched) {
+      Read(kEnd, buffer);
+      NotePart(kEnd, buffer);
+    }
     NoteParts(facts);
     scope_.owner != nullptr ? CheckResults() : CheckRefusals(facts);
   }
@@ -259,8 +263,7 @@ class Sweep {
   void NotePart(int index, int buffer) {
     const Buffer& read = program_.buffers[static_cast<size_t>(buffer)];
     if (read.bytes == 0 || scope_.outer != nullptr) return;
-    const Instruction& instruction = program_.instructions[static_cast<size_t>(index)];
-    const bool sums = instruction.kind == InstructionKind::kCollective && instruction.collective == Collective::kAllReduceSum;
+    const bool sums = index != kEnd && IsAllReduce(program_.instructions[static_cast<size_t>(index)]);
     const int family = Family(buffer);
     if (read.arena == Arena::kState) {
       // A part of a state may begin within it.
@@ -269,14 +272,18 @@ class Sweep {
       return;
     }
     const auto producer = parts_.find(family_writer_[static_cast<size_t>(family)]);
-    if (producer == parts_.end() || !(sums || IsReorder(index) || IsReorder(producer->first))) return;
+    if (index == kEnd || producer == parts_.end() || !(sums || Reorders(index) || Reorders(producer->first))) return;
     producer->second.passed_on.insert(family);
     if (!sums) parts_[index].Read(producer->second.state, family);
   }
 
-  bool IsReorder(int index) const {
+  static bool IsAllReduce(const Instruction& instruction) {
+    return instruction.kind == InstructionKind::kCollective && instruction.collective == Collective::kAllReduceSum;
+  }
+
+  bool Reorders(int index) const {
     const Instruction& instruction = program_.instructions[static_cast<size_t>(index)];
-    return instruction.kind == InstructionKind::kLaunch && instruction.domain == "gradloom" && instruction.op == "Reorder";
+    return IsReorder(instruction.domain, instruction.op);
   }
 
   // Each instruction that reads parts must pass on as many values.
@@ -414,17 +421,23 @@ class Sweep {
 
   // Every path through a body must write the outputs of its instruction.
   void CheckResults() {
-    const std::vector<int> writers = Writers(program_);
+    std::map<std::tuple<Arena, int64_t, int64_t>, int> last;  // by place: the last value that was written there
+    for (const Instruction& instruction : program_.instructions) {
+      for (const Use& use : instruction.uses) {
+        if (use.access != Access::kWrite || use.buffer < 0) continue;
+        const Buffer& written = program_.buffers[static_cast<size_t>(use.buffer)];
+        last[{written.arena, written.offset, written.bytes}] = use.buffer;
+      }
+    }
     for (const Use& use : scope_.owner->uses) {
       if (use.access != Access::kWrite || use.buffer < 0) continue;
       const Buffer& named = scope_.outer->buffers[static_cast<size_t>(use.buffer)];
-      const auto made = std::find_if(program_.buffers.begin(), program_.buffers.end(), [&](const Buffer& b) {
-        return SamePlace(b, named) && writers[static_cast<size_t>(&b - program_.buffers.data())] >= 0;
-      });
-      if (made == program_.buffers.end()) {
+      if (named.bytes == 0) continue;
+      const auto made = last.find({named.arena, named.offset, named.bytes});
+      if (made == last.end() || !SamePlace(program_.buffers[static_cast<size_t>(made->second)], named)) {
         faults_.Add("values", At(kEnd), "nothing has written " + Describe(named) + ", which its instruction outputs");
       } else {
-        Read(kEnd, static_cast<int>(made - program_.buffers.begin()));
+        Read(kEnd, made->second);
       }
     }
   }

@@ -275,16 +275,19 @@ void CheckTables(const Plan& plan, FaultList& faults) {
 
 namespace {
 
-// By program: the buffers that fetches of the entries from `first` on read after the program's end; nullopt if no such entry runs the
-// program.
+// By program: the buffers that fetches read after the program's end; nullopt if none of the entries from `first` on runs the program.
 std::vector<std::optional<std::vector<int>>> FetchedBuffers(const Plan& plan, size_t first) {
   std::vector<std::optional<std::vector<int>>> fetched(plan.programs.size());
+  std::set<int> run;
   for (size_t e = first; e < plan.entries.size(); ++e) {
+    for (const RankBinding& rank : plan.entries[e].ranks) run.insert(rank.program);
+  }
+  for (size_t e = 0; e < plan.entries.size(); ++e) {
     const Entry& entry = plan.entries[e];
     std::set<std::pair<int, std::vector<int>>> seen;
     for (size_t r = 0; r < entry.ranks.size(); ++r) {
       const RankBinding& rank = entry.ranks[r];
-      if (rank.program < 0 || rank.program >= static_cast<int>(plan.programs.size())) continue;
+      if (rank.program < 0 || rank.program >= static_cast<int>(plan.programs.size()) || !run.contains(rank.program)) continue;
       if (!seen.emplace(rank.program, rank.fetches).second) continue;
       std::optional<std::vector<int>>& buffers = fetched[static_cast<size_t>(rank.program)];
       if (!buffers) buffers.emplace();
@@ -312,7 +315,7 @@ std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find, const Plan* p
   for (size_t place = 0; place < plan.places.size(); ++place) tables.emplace_back(plan, static_cast<int>(place));
   std::vector<verify::ProgramFacts> facts(plan.programs.size());
   for (size_t i = 0; i < plan.programs.size() && !faults.full(); ++i) {
-    // A program that was already verified is checked again only if a new entry fetches other buffers of it.
+    // A program that was already verified is checked again only if a new entry runs it, which may fetch other buffers of it.
     if (i < programs && !fetched[i]) continue;
     const Program& program = plan.programs[i];
     const verify::Scope scope{plan,

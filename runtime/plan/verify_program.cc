@@ -61,6 +61,15 @@ bool HaveSamePaddedRows(const Buffer& a, const Buffer& b) {
   return a.bytes == b.bytes && padding(a).first >= 0 && padding(a) == padding(b);
 }
 
+}  // namespace
+
+bool HoldTheSame(const Buffer& a, const Buffer& b) {
+  if (a.dtype != b.dtype || a.bytes != b.bytes || !(a.layout == b.layout)) return false;
+  return a.layout.plain() || a.shape == b.shape || HaveSamePaddedRows(a, b);
+}
+
+namespace {
+
 // A part is a range of its whole: it has the same dtype, and a layout that permits ranges.
 bool IsRangeOfWhole(const Program& program, int index) {
   const Buffer& part = program.buffers[static_cast<size_t>(index)];

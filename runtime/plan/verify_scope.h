@@ -83,6 +83,11 @@ inline bool SameRange(const Buffer& a, const Buffer& b) {
 }
 // Whether `a` has the same value type at the same place as `b`.
 inline bool SamePlace(const Buffer& a, const Buffer& b) { return SameRange(a, b) && a.operand() == b.operand(); }
+// Whether equal bytes in both are equal elements in row-major order.
+bool HoldTheSame(const Buffer& a, const Buffer& b);
+
+// Whether the operator arranges the elements of its input in another layout.
+inline bool IsReorder(std::string_view domain, std::string_view op) { return domain == "gradloom" && op == "Reorder"; }
 
 // By buffer: the instruction that writes it as a value (not as scratch), or -1.
 std::vector<int> Writers(const Program& program);
