@@ -20,10 +20,11 @@
 //              16-bit copy of a parameter gets its next value from the update that gives the parameter its
 //              own, so it always equals the rounded parameter
 // And for every entry:
-//   ranks      shards cover the batch; feeds and fetches fit; all ranks that hold a state change it together;
+//   ranks      shards cover the batch, and no samples are left out; feeds and fetches fit, and a fetch that is not
+//              divided is the same on all ranks that provide it; all ranks that hold a state change it together;
 //              all members of a group take part in the same collectives in the same order with equal sizes,
 //              sums are over all ranks that hold the same part of the model, and have each sample once;
-//              what they give a state is the same on all of them, whatever their samples are;
+//              all that hold a state compute its next value alike, from what does not depend on their samples;
 //              every send meets its receive; no rank waits for ever; if failed steps change nothing, copies
 //              of a part of the model know of each other's refusals before they change state
 // Entries may follow each other in any order: all streams join at the end of a step, state has one place and one layout, and no entry reads

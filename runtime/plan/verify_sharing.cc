@@ -1,110 +1,44 @@
-// Checks "ranks": that the ranks that hold a state give it the same next value, whatever their samples are.
+// Checks "ranks": that the ranks that hold a state give it the same next value, whatever their samples are, and the same for fetches that
+// several ranks provide.
 //
-// Every value of a program gets the set of places that share it: all ranks of these places have the same value, or can compute it from what
-// they share. It follows from the flow of data alone, and not from names or phases.
-// * Constants, step parameters and undivided feeds are shared by all places, and a state by those that hold it, by induction over the
-//   steps. What depends on a rank's own samples (divided feeds, the number of its first sample, partial states) is shared by none, except
-//   that a place of one rank shares all that this rank has.
-// * The result of a collective is shared by the places of which the group has all ranks. Only a sum makes one value of many that differ.
-// * A value that is sent is also had by those that receive it. If the sender's place shares it, the receiver's does; if one rank sends it
-//   to all other ranks of a place, that place shares it.
-// * Any other result is shared by the places that share all operands on which it depends. A branch depends on its condition, a loop on its
-//   number of iterations.
-// A state's next value must be shared by all places that hold the state. So a gradient must be summed over all of their ranks, and if one
-// device computes it from the samples of all, it must send it to the others.
+// Every value of a program gets a number (verify_numbers.h), so that values of all programs of the entry that are computed alike from the
+// same values have the same number. It follows from the flow of data alone, and not from names or phases.
+// * Constants, step parameters, undivided feeds and states are the same on all ranks that have them, states by induction over the steps.
+//   Divided feeds, the number of the first sample and partial states are each rank's own, and so is what depends on them.
+// * A collective has the same result on all members of its group, except that a reduce-scatter gives each its own part.
+// * A value that is received is the one that was sent. It is the rank's own, unless all ranks that run the program receive the same one.
+// * Any other result is what its operator makes of its operands. A branch depends on its condition, a loop on its number of iterations.
+// What one rank alone has of a program is the same on all ranks that run it. So a state's next value must have the same number in all
+// programs of ranks that hold it, and may be a rank's own only where one rank runs the program. A gradient must be summed over all of these
+// ranks, and if one device computes it from the samples of all, it must send it to the others.
 //
-// A value that all ranks share may still be one addend of each of them, such as the gradient of a bias that each sample changes alike. So
-// sums of shared values are accepted, except for a sum whose result is only summed again.
+// A value that all ranks have may still be one addend of each of them, such as the gradient of a bias that each sample changes alike. So
+// sums of such values are accepted, except for a sum whose result is only summed again.
 //
-// Every program is walked once for an entry, however many ranks run it: it may rely on what all of them share.
+// Every program is walked once for an entry, however many ranks run it.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
-#include "kernels/catalog/data_flow.h"
-#include "runtime/base/error.h"
+#include "runtime/plan/verify_numbers.h"
 #include "runtime/plan/verify_scope.h"
 
 namespace gradloom::verify {
 namespace {
 
-constexpr size_t kMaxPlaceNumbers = size_t{1} << 24;  // in all sets together
-constexpr int kUnknown = -1;
-// The walks through the body of a loop until what it carries is shared by as few places as after any number of iterations. If they do not
-// suffice, or loops are nested deeper, all that is carried is taken to depend on all of it.
+// The walks through the body of a loop until it is known which of what it carries depends on a rank's own values after any number of
+// iterations. If they do not suffice, or loops are nested deeper, all of it does if any of it does.
 constexpr int kMaxWalks = 4;
 constexpr int kMaxWalkedDepth = 3;
-
-// Sets of places by number, so that equal sets have equal numbers.
-class PlaceSets {
- public:
-  explicit PlaceSets(size_t places) {
-    std::vector<int> all(places);
-    for (size_t i = 0; i < places; ++i) all[i] = static_cast<int>(i);
-    all_ = Of(std::move(all));
-  }
-
-  int all() const { return all_; }
-  // Whether there are more sets than can be checked. They stay valid.
-  bool full() const { return numbers_ > kMaxPlaceNumbers; }
-
-  // `places`: ascending.
-  int Of(std::vector<int> places) {
-    const auto [found, fresh] = ids_.emplace(std::move(places), static_cast<int>(sets_.size()));
-    if (fresh) {
-      sets_.push_back(&found->first);
-      numbers_ += found->first.size();
-    }
-    return found->second;
-  }
-
-  int Meet(int a, int b) {
-    if (a == b || b == all_) return a;
-    if (a == all_) return b;
-    return Combined(a, b, meets_, [](const std::vector<int>& x, const std::vector<int>& y, std::vector<int>& made) {
-      std::set_intersection(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(made));
-    });
-  }
-  int Join(int a, int b) {
-    if (a == b || a == all_) return a;
-    if (b == all_) return b;
-    return Combined(a, b, joins_, [](const std::vector<int>& x, const std::vector<int>& y, std::vector<int>& made) {
-      std::set_union(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(made));
-    });
-  }
-  bool Includes(int a, int b) { return Meet(a, b) == b; }
-  bool Contains(int set, int place) const {
-    const std::vector<int>& places = *sets_[static_cast<size_t>(set)];
-    return std::binary_search(places.begin(), places.end(), place);
-  }
-
- private:
-  using Known = std::unordered_map<uint64_t, int>;
-
-  template <typename F>
-  int Combined(int a, int b, Known& known, F&& combine) {
-    const uint64_t key = static_cast<uint64_t>(std::min(a, b)) << 32 | static_cast<uint64_t>(std::max(a, b));
-    const auto found = known.find(key);
-    if (found != known.end()) return found->second;
-    std::vector<int> made;
-    combine(*sets_[static_cast<size_t>(a)], *sets_[static_cast<size_t>(b)], made);
-    const int id = Of(std::move(made));
-    known.emplace(key, id);
-    return id;
-  }
-
-  std::map<std::vector<int>, int> ids_;
-  std::vector<const std::vector<int>*> sets_;  // by number
-  Known meets_, joins_;
-  size_t numbers_ = 0;
-  int all_ = 0;
-};
+// Places have constants of their own, so small ones are compared by their elements.
+constexpr int64_t kMaxComparedBytes = 4096;
 
 // The bytes of a buffer, by which a body and the program around it have the same value.
 using Bytes = std::tuple<Arena, int, int64_t, int64_t>;
@@ -115,15 +49,6 @@ bool Sums(const Instruction& instruction) {
          (instruction.collective == Collective::kAllReduceSum || instruction.collective == Collective::kReduceScatterSum);
 }
 
-// Whether the instruction writes the elements that it reads first, and the value is had where its result is.
-bool Moves(const Instruction& instruction) {
-  if (instruction.kind == InstructionKind::kCopy) return true;
-  if (instruction.kind != InstructionKind::kLaunch) return false;
-  if (instruction.domain == "gradloom") return instruction.op == "Reorder";
-  static const std::set<std::string, std::less<>> kMoves = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"};
-  return instruction.domain.empty() && kMoves.contains(instruction.op);
-}
-
 int FamilyOf(const Program& program, int buffer) {
   const int whole = program.buffers[static_cast<size_t>(buffer)].whole;
   return whole < 0 ? buffer : whole;
@@ -131,21 +56,15 @@ int FamilyOf(const Program& program, int buffer) {
 
 class SharingCheck : EntryRanks {
  public:
-  SharingCheck(const EntryRanks& ranks, const std::vector<Transfer>& transfers) : EntryRanks(ranks), sets_(plan_.places.size()) {
-    place_size_.resize(plan_.places.size());
-    holders_.assign(plan_.state.size(), kUnknown);
-    for (size_t r = 0; r < entry_.ranks.size(); ++r) ++place_size_[static_cast<size_t>(program(r).place)];
-    std::vector<int> empty;
-    for (size_t place = 0; place < place_size_.size(); ++place) {
-      if (place_size_[place] == 0) empty.push_back(static_cast<int>(place));
-    }
-    empty_places_ = sets_.Of(std::move(empty));
+  SharingCheck(const EntryRanks& ranks, const std::vector<Transfer>& transfers) : EntryRanks(ranks) {
     const auto same_shard = [&](const RankBinding& rank) {
       return rank.shard_start == entry_.ranks[0].shard_start && rank.shard_length == entry_.ranks[0].shard_length;
     };
     divided_ = !std::all_of(entry_.ranks.begin(), entry_.ranks.end(), same_shard);
     AddFlows();
-    AddTransfers(transfers);
+    for (const Transfer& transfer : transfers) {
+      FlowOf(transfer.receiver).received[transfer.recv].push_back({transfer.sender, transfer.send});
+    }
   }
 
   void Run() {
@@ -163,152 +82,106 @@ class SharingCheck : EntryRanks {
       ready.pop_back();
       Advance(f);
       for (size_t waiting : std::exchange(flows_[f].waiting, {})) ready.push_back(waiting);
-      if (sets_.full()) return faults_.Add("ranks", name_, "has more places than can be checked");
     }
     for (size_t f = 0; f < flows_.size() && !faults_.full(); ++f) CheckSummedOnce(flows_[f]);
+    for (size_t f = 0; f < entry_.fetches.size() && !faults_.full(); ++f) CheckFetched(f);
   }
 
  private:
-  // The sets of the values of a program or a body.
+  // What has been written of a buffer.
+  struct Piece {
+    int64_t bytes = 0;
+    Value value;
+  };
+  // What a body is given and returns, by its bytes.
+  using Shared = std::map<Bytes, Value>;
+
+  // The values of a program or a body.
   struct Values {
     const Program& of;
-    std::vector<int> exact, family;  // by buffer that has been written, and by whole of which any part has been; else kUnknown
-    std::map<int, int> given;        // buffers that a body gets from around it
+    std::vector<std::map<int64_t, Piece>> pieces;  // by whole buffer, and by offset
+    Shared given{};                                // of a body
 
-    explicit Values(const Program& program)
-        : of(program), exact(program.buffers.size(), kUnknown), family(program.buffers.size(), kUnknown) {}
+    explicit Values(const Program& program) : of(program), pieces(program.buffers.size()) {}
   };
 
-  // Which places get a value that a program sends.
-  struct Sent {
-    int receiving = kUnknown;  // those that receive it from the sender's place
-    int covered = kUnknown;    // those of which the sender and the receivers are all ranks
+  // A collective among those of its group.
+  struct Turn {
+    int group = 0, number = 0;
+    bool same = true;  // whether it is the same one for all ranks that run the program
+  };
+  struct Source {
+    size_t rank = 0;
+    int send = 0;
   };
 
   // A program of the entry.
   struct Flow {
     size_t rank;  // the first that runs it
-    int place;
-    int own;               // the places that share what one rank has alone
-    const Tables* tables;  // of the place
+    bool alone;   // whether no other rank does
+    const Tables* tables;
     Values values;
-    std::vector<int> roots;                              // by buffer: the one whose elements it has
-    std::map<int, int> collectives;                      // by instruction: the places of which all bound groups have all ranks
-    std::map<int, std::set<std::pair<size_t, int>>> of;  // by instruction that receives: the flows and instructions that send
-    std::map<int, Sent> sent;                            // by root
-    std::vector<size_t> waiting{};                       // flows that wait for this one
-    size_t next = 0;                                     // the first instruction that has not been walked
-    size_t forced = static_cast<size_t>(-1);             // an instruction that receives, and that does not wait for what is sent
+    std::map<int, Turn> turns{};                    // by collective
+    std::map<int, std::vector<Source>> received{};  // by instruction that receives
+    std::vector<size_t> waiting{};                  // flows that wait for this one
+    size_t next = 0;                                // the first instruction that has not been walked
+    size_t forced = static_cast<size_t>(-1);        // an instruction that receives, and that does not wait for what is sent
 
     bool finished() const { return next == values.of.instructions.size(); }
   };
 
+  // The next value of a state that has been found first.
+  struct Next {
+    Value value;
+    size_t rank = 0;
+    int instruction = 0;
+  };
+
   void AddFlows() {
-    std::vector<int> group_places(plan_.groups.size(), kUnknown);
+    std::set<std::pair<int, std::vector<int>>> seen;  // programs with what they are bound to
     for (size_t r = 0; r < entry_.ranks.size(); ++r) {
-      const auto [found, fresh] = flow_of_.emplace(entry_.ranks[r].program, flows_.size());
+      const RankBinding& rank = entry_.ranks[r];
+      const auto [found, fresh] = flow_of_.emplace(rank.program, flows_.size());
       if (fresh) {
         const int place = program(r).place;
-        const Tables& tables = tables_.try_emplace(place, plan_, place).first->second;
-        flows_.push_back({r, place, CoveredBy({static_cast<int>(r)}), &tables, Values(program(r)), Roots(program(r)), {}, {}, {}});
+        flows_.push_back({r, true, &tables_.try_emplace(place, plan_, place).first->second, Values(program(r))});
       }
       Flow& flow = flows_[found->second];
+      flow.alone = fresh;
+      if (!seen.emplace(rank.program, rank.groups).second) continue;
+      std::map<int, int> numbers;  // by group: its collectives so far
       for (int i : facts(r).communication) {
         const Instruction& instruction = program(r).instructions[static_cast<size_t>(i)];
         if (instruction.kind != InstructionKind::kCollective) continue;
-        const int group = GroupOf(r, instruction);
-        int& places = group_places[static_cast<size_t>(group)];
-        if (places == kUnknown) places = CoveredBy(plan_.groups[static_cast<size_t>(group)].ranks);
-        const auto [known, first] = flow.collectives.emplace(i, places);
-        if (!first) known->second = sets_.Meet(known->second, places);
+        const int group = GroupOf(r, instruction), number = numbers[group]++;
+        const auto [known, first] = flow.turns.emplace(i, Turn{group, number});
+        if (!first) known->second.same &= known->second.group == group && known->second.number == number;
       }
     }
   }
+
+  Flow& FlowOf(size_t rank) { return flows_[flow_of_.at(entry_.ranks[rank].program)]; }
 
   int GroupOf(size_t rank, const Instruction& collective) const { return entry_.ranks[rank].groups[static_cast<size_t>(collective.group)]; }
-
-  void AddTransfers(const std::vector<Transfer>& transfers) {
-    std::map<std::pair<size_t, int>, std::vector<int>> receivers;  // by sender and root
-    for (const Transfer& transfer : transfers) {
-      const size_t from = flow_of_.at(entry_.ranks[transfer.sender].program), to = flow_of_.at(entry_.ranks[transfer.receiver].program);
-      flows_[to].of[transfer.recv].emplace(from, transfer.send);
-      const int buffer = program(transfer.sender).instructions[static_cast<size_t>(transfer.send)].uses[0].buffer;
-      receivers[{transfer.sender, flows_[from].roots[static_cast<size_t>(buffer)]}].push_back(static_cast<int>(transfer.receiver));
-    }
-    for (auto& [key, ranks] : receivers) {
-      const auto& [sender, root] = key;
-      std::sort(ranks.begin(), ranks.end());
-      ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-      // If each rank of the sender's place sends to that many, all ranks of the receivers' place get it.
-      std::map<int, int> members;
-      for (int rank : ranks) ++members[program(static_cast<size_t>(rank)).place];
-      const int64_t senders = place_size_[static_cast<size_t>(program(sender).place)];
-      std::vector<int> places;
-      for (const auto& [place, count] : members) {
-        if (count * senders >= place_size_[static_cast<size_t>(place)]) places.push_back(place);
-      }
-      ranks.insert(std::lower_bound(ranks.begin(), ranks.end(), static_cast<int>(sender)), static_cast<int>(sender));
-      const int receiving = sets_.Of(std::move(places)), covered = CoveredBy(ranks);
-      const auto [known, first] = flows_[flow_of_.at(entry_.ranks[sender].program)].sent.emplace(root, Sent{receiving, covered});
-      if (first) continue;
-      known->second.receiving = sets_.Meet(known->second.receiving, receiving);
-      known->second.covered = sets_.Meet(known->second.covered, covered);
-    }
-  }
-
-  // The places of which these ranks, without repetitions, are all ranks.
-  int CoveredBy(const std::vector<int>& ranks) {
-    std::map<int, int> members;
-    for (int rank : ranks) ++members[program(static_cast<size_t>(rank)).place];
-    std::vector<int> places;
-    for (const auto& [place, count] : members) {
-      if (count == place_size_[static_cast<size_t>(place)]) places.push_back(place);
-    }
-    return sets_.Of(std::move(places));
-  }
-
-  // By buffer: the one that it is a view or a copy of.
-  static std::vector<int> Roots(const Program& program) {
-    std::vector<int> roots(program.buffers.size());
-    for (size_t b = 0; b < roots.size(); ++b) {
-      const int family = FamilyOf(program, static_cast<int>(b));
-      roots[b] = program.buffers[static_cast<size_t>(family)].bytes == program.buffers[b].bytes ? family : static_cast<int>(b);
-    }
-    for (const Instruction& instruction : program.instructions) {
-      if (!Moves(instruction) || instruction.uses.empty() || instruction.uses[0].access != Access::kRead) continue;
-      if (instruction.uses[0].buffer < 0) continue;
-      for (const Use& use : instruction.uses) {
-        if (use.access != Access::kWrite || use.buffer < 0) continue;
-        const int root = roots[static_cast<size_t>(instruction.uses[0].buffer)], family = FamilyOf(program, use.buffer);
-        roots[static_cast<size_t>(use.buffer)] = root;
-        if (program.buffers[static_cast<size_t>(family)].bytes == program.buffers[static_cast<size_t>(use.buffer)].bytes)
-          roots[static_cast<size_t>(family)] = root;
-      }
-    }
-    return roots;
-  }
 
   // Walks the program up to the next instruction that receives what has not been walked yet.
   void Advance(size_t f) {
     Flow& flow = flows_[f];
-    for (; !flow.finished() && !sets_.full(); ++flow.next) {
+    for (; !flow.finished(); ++flow.next) {
       const Instruction& instruction = flow.values.of.instructions[flow.next];
       const int index = static_cast<int>(flow.next);
       if (instruction.kind == InstructionKind::kRecv) {
         if (flow.forced != flow.next) {
-          for (const auto& [from, send] : flow.of[index]) {
-            if (flows_[from].next > static_cast<size_t>(send)) continue;
-            flows_[from].waiting.push_back(f);
+          for (const Source& source : flow.received[index]) {
+            Flow& sender = FlowOf(source.rank);
+            if (sender.next > static_cast<size_t>(source.send)) continue;
+            sender.waiting.push_back(f);
             return;
           }
         }
-        Write(flow, flow.values, instruction.uses[0].buffer, flow.forced == flow.next ? flow.own : Received(flow, index));
+        Write(flow.values, instruction.uses[0].buffer, flow.forced == flow.next ? numbers_.Fresh(true) : Received(flow, index));
       } else if (instruction.kind == InstructionKind::kCollective) {
-        const bool scatters = instruction.collective == Collective::kReduceScatterSum;
-        const int set = scatters ? flow.own : sets_.Join(flow.collectives.at(index), flow.own);
-        for (const Use& use : instruction.uses) {
-          if (use.access == Access::kWrite) Write(flow, flow.values, use.buffer, set);
-        }
+        Collect(flow, index);
       } else {
         Walk(flow, flow.values, instruction, 0);
       }
@@ -316,217 +189,282 @@ class SharingCheck : EntryRanks {
     }
   }
 
-  // A value that the sender's place shares, or that this place gets from one rank, is shared by this place as well.
-  int Received(Flow& flow, int index) {
-    int set = sets_.all();
-    for (const auto& [from, send] : flow.of[index]) {
-      Flow& sender = flows_[from];
-      const int sent = Read(sender, sender.values, sender.values.of.instructions[static_cast<size_t>(send)].uses[0].buffer);
-      set = sets_.Meet(set, sets_.Contains(sent, flow.place) ? sent : flow.own);
+  void Collect(Flow& flow, int index) {
+    const Instruction& instruction = flow.values.of.instructions[static_cast<size_t>(index)];
+    const Turn& turn = flow.turns.at(index);
+    const bool scatters = instruction.collective == Collective::kReduceScatterSum;
+    int64_t output = 0;
+    for (const Use& use : instruction.uses) {
+      if (use.access != Access::kWrite) continue;
+      ValueKey key("collective");
+      key.Add(int64_t{turn.group}).Add(int64_t{turn.number}).Add(output++).Add(scatters ? static_cast<int64_t>(flow.rank) : -1);
+      const int number = numbers_.Of(key).number;
+      Write(flow.values, use.buffer, {number, scatters || !turn.same});
     }
-    return sets_.Join(set, flow.own);
   }
 
-  // The places that share a value, including those that it, or the whole that it is a part of, is sent to.
-  int WithReceivers(Flow& flow, int buffer, int set) {
-    for (int sent : {buffer, FamilyOf(flow.values.of, buffer)}) {
-      const auto found = flow.sent.find(flow.roots[static_cast<size_t>(sent)]);
-      if (found == flow.sent.end()) continue;
-      if (sets_.Contains(set, flow.place)) set = sets_.Join(set, found->second.receiving);
-      set = sets_.Join(set, found->second.covered);
+  Value Received(Flow& flow, int index) {
+    Value received;
+    for (const Source& source : flow.received[index]) {
+      Flow& sender = FlowOf(source.rank);
+      Value sent = Read(sender, sender.values, sender.values.of.instructions[static_cast<size_t>(source.send)].uses[0].buffer);
+      if (sent.own && !sender.alone) sent = numbers_.Of(ValueKey("of a rank").Add(static_cast<int64_t>(source.rank)).Add(sent));
+      if (received.number >= 0 && received.number != sent.number) return numbers_.Fresh(true);
+      received = {sent.number, false};
     }
-    return set;
+    return received;
   }
 
-  void Write(Flow& flow, Values& values, int buffer, int set) {
-    if (&values == &flow.values) set = WithReceivers(flow, buffer, set);
-    int &exact = values.exact[static_cast<size_t>(buffer)], &family = values.family[static_cast<size_t>(FamilyOf(values.of, buffer))];
-    exact = set;
-    family = family == kUnknown ? set : sets_.Meet(family, set);
+  void Write(Values& values, int buffer, const Value& value) {
+    const Buffer& written = values.of.buffers[static_cast<size_t>(buffer)];
+    if (written.bytes > 0) values.pieces[static_cast<size_t>(FamilyOf(values.of, buffer))][written.offset] = {written.bytes, value};
   }
 
-  int Read(Flow& flow, const Values& values, int buffer) {
-    const int exact = values.exact[static_cast<size_t>(buffer)], family = FamilyOf(values.of, buffer);
-    if (exact != kUnknown) return exact;
-    int set = values.family[static_cast<size_t>(family)];
-    if (set == kUnknown) {
-      const auto from_around = values.given.find(family);
-      set = from_around != values.given.end() ? from_around->second : Given(flow, values.of.buffers[static_cast<size_t>(family)]);
+  Value Read(const Flow& flow, const Values& values, int buffer) {
+    const Buffer& read = values.of.buffers[static_cast<size_t>(buffer)];
+    if (read.bytes == 0) return numbers_.Of(ValueKey("no elements"));
+    const auto family = static_cast<size_t>(FamilyOf(values.of, buffer));
+    const std::map<int64_t, Piece>& pieces = values.pieces[family];
+    if (pieces.empty()) {
+      const Buffer& whole = values.of.buffers[family];
+      const auto found = values.given.find(BytesIn(whole));
+      return PartOf({whole.bytes, found != values.given.end() ? found->second : Given(flow, whole)}, read.offset - whole.offset,
+                    read.bytes);
     }
-    // A view may be sent, which nothing writes.
-    return &values == &flow.values ? WithReceivers(flow, buffer, set) : set;
+    const auto after = pieces.upper_bound(read.offset);
+    if (after != pieces.begin()) {
+      const auto& [offset, piece] = *std::prev(after);
+      if (read.offset + read.bytes <= offset + piece.bytes) return PartOf(piece, read.offset - offset, read.bytes);
+    }
+    ValueKey key("parts");
+    for (auto it = pieces.lower_bound(read.offset); it != pieces.end() && it->first < read.offset + read.bytes; ++it)
+      key.Add(it->first - read.offset).Add(it->second.bytes).Add(it->second.value);
+    return numbers_.Of(key);
   }
 
-  // The places that share a value from before the step.
-  int Given(Flow& flow, const Buffer& buffer) {
+  Value PartOf(const Piece& piece, int64_t offset, int64_t bytes) {
+    return bytes == piece.bytes ? piece.value : numbers_.Of(ValueKey("part").Add(piece.value).Add(offset).Add(bytes));
+  }
+
+  // A value from before the step, which has elements.
+  Value Given(const Flow& flow, const Buffer& buffer) {
+    const auto numbered = [&](std::string_view kind, int64_t index) { return numbers_.Of(ValueKey(kind).Add(index)); };
+    const auto of_rank = [&](std::string_view kind, int64_t index) {
+      const RankBinding& rank = entry_.ranks[flow.rank];
+      ValueKey key(kind);
+      key.Add(index).Add(rank.shard_start).Add(rank.shard_length);
+      return Value{numbers_.Of(key).number, true};
+    };
     switch (buffer.arena) {
-      case Arena::kConstants: return sets_.all();
-      case Arena::kStep: return divided_ && buffer.offset == plan_.step.first ? flow.own : sets_.all();
-      case Arena::kFeed: return divided_ && entry_.feeds[static_cast<size_t>(buffer.feed)].batch_axis >= 0 ? flow.own : sets_.all();
+      case Arena::kConstants: return ConstantAt(flow, buffer);
+      case Arena::kStep: return divided_ && buffer.offset == plan_.step.first ? of_rank("first", 0) : numbered("step", buffer.offset);
+      case Arena::kFeed: {
+        const bool divided = divided_ && entry_.feeds[static_cast<size_t>(buffer.feed)].batch_axis >= 0;
+        return divided ? of_rank("samples", buffer.feed) : numbered("feed", buffer.feed);
+      }
       case Arena::kState: {
-        const StateTensor* const state = StateAt(flow, buffer);
-        if (state == nullptr) return sets_.all();
-        return state->partial ? flow.own : sets_.Join(Holders(*state), flow.own);
+        const int state = flow.tables->state.at(buffer.offset);
+        const bool partial = plan_.state[static_cast<size_t>(state)].partial;
+        return partial ? Value{numbered("part of rank", static_cast<int64_t>(flow.rank)).number, true} : numbered("state", state);
       }
       case Arena::kInput:
       case Arena::kTransient: break;
     }
-    return buffer.bytes == 0 ? sets_.all() : flow.own;
+    return numbers_.Fresh(true);
   }
 
-  // Null if it has no bytes.
-  const StateTensor* StateAt(const Flow& flow, const Buffer& buffer) const {
-    const auto found = flow.tables->state.find(buffer.offset);
-    return buffer.bytes == 0 || found == flow.tables->state.end() ? nullptr : &plan_.state[static_cast<size_t>(found->second)];
-  }
-
-  int Holders(const StateTensor& state) {
-    int& known = holders_[static_cast<size_t>(&state - plan_.state.data())];
-    if (known == kUnknown) known = state.places.empty() ? sets_.all() : sets_.Of(state.places);
-    return known;
+  Value ConstantAt(const Flow& flow, const Buffer& buffer) {
+    const int index = flow.tables->constants.at(buffer.offset);
+    const Tensor& value = plan_.constants[static_cast<size_t>(index)].value;
+    if (value.dtype() == DType::kFloat32 && value.elements() == 1) return numbers_.Number(*static_cast<const float*>(value.data()));
+    if (value.bytes() > kMaxComparedBytes) return numbers_.Of(ValueKey("constant").Add(int64_t{index}));
+    const std::string_view bytes(static_cast<const char*>(value.data()), static_cast<size_t>(value.bytes()));
+    return numbers_.Of(ValueKey("elements").Add(static_cast<int64_t>(value.dtype())).Add(bytes));
   }
 
   // Notes the results of a launch, a copy, a branch or a loop.
-  void Walk(Flow& flow, Values& values, const Instruction& instruction, int depth) {
-    if (instruction.kind == InstructionKind::kIf) return WalkIf(flow, values, instruction, depth);
-    if (instruction.kind == InstructionKind::kLoop) return WalkLoop(flow, values, instruction, depth);
-    std::vector<int> inputs, outputs;  // sets of the inputs, buffers of the outputs
-    int all = sets_.all();
+  void Walk(const Flow& flow, Values& values, const Instruction& instruction, int depth) {
+    switch (instruction.kind) {
+      case InstructionKind::kIf: return WalkIf(flow, values, instruction, depth);
+      case InstructionKind::kLoop: return WalkLoop(flow, values, instruction, depth);
+      case InstructionKind::kCopy: return Write(values, instruction.uses[1].buffer, Read(flow, values, instruction.uses[0].buffer));
+      case InstructionKind::kLaunch: break;
+      default: return;
+    }
+    std::vector<Value> inputs;
+    std::vector<int> outputs;
     for (const Use& use : instruction.uses) {
       if (use.access == Access::kWrite) outputs.push_back(use.buffer);
-      if (use.access != Access::kRead) continue;
-      inputs.push_back(use.buffer < 0 ? sets_.all() : Read(flow, values, use.buffer));
-      all = sets_.Meet(all, inputs.back());
+      if (use.access == Access::kRead) inputs.push_back(use.buffer < 0 ? Value() : Read(flow, values, use.buffer));
     }
-    const std::vector<OutputFlow> made = FlowsOfLaunch(values.of, instruction, outputs);
-    for (const OutputFlow& output : made) {
-      int set = sets_.all();
-      for (int i : output.inputs) set = sets_.Meet(set, inputs[static_cast<size_t>(i)]);
-      for (int k : output.outputs) set = sets_.Meet(set, Read(flow, values, outputs[static_cast<size_t>(k)]));
-      Write(flow, values, outputs[static_cast<size_t>(output.output)], set);
-    }
-    for (size_t k = 0; made.empty() && k < outputs.size(); ++k) {
-      if (outputs[k] >= 0) Write(flow, values, outputs[k], all);
+    const std::vector<Value> results = numbers_.ResultsOf(CallOf(plan_, values.of, instruction), inputs);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (outputs[k] >= 0) Write(values, outputs[k], results[k]);
     }
   }
 
-  // Empty if each output is taken to depend on every input. That holds for launches that their kernel does not check before it runs, if
-  // outputs are absent or the attributes are no program.
-  std::vector<OutputFlow> FlowsOfLaunch(const Program& program, const Instruction& instruction, const std::vector<int>& outputs) const {
-    if (instruction.kind != InstructionKind::kLaunch || instruction.domain != "gradloom" || outputs.size() < 2) return {};
-    if (std::find(outputs.begin(), outputs.end(), -1) != outputs.end()) return {};
-    try {
-      return FlowsOf(CallOf(plan_, program, instruction));
-    } catch (const Error&) {
-      return {};
-    }
-  }
+  static const Buffer& At(const Program& program, const Use& use) { return program.buffers[static_cast<size_t>(use.buffer)]; }
 
-  // What a body is given and returns, by its bytes.
-  using Shared = std::map<Bytes, int>;
-
-  const Buffer& At(const Program& program, const Use& use) const { return program.buffers[static_cast<size_t>(use.buffer)]; }
-
-  Shared ReadBy(Flow& flow, const Values& values, const Instruction& instruction) {
+  Shared ReadBy(const Flow& flow, const Values& values, const Instruction& instruction) {
     Shared read;
     for (const Use& use : instruction.uses) {
-      if (use.access != Access::kRead || use.buffer < 0) continue;
-      const int set = Read(flow, values, use.buffer);
-      const auto [known, first] = read.emplace(BytesIn(At(values.of, use)), set);
-      if (!first) known->second = sets_.Meet(known->second, set);
+      if (use.access == Access::kRead && use.buffer >= 0) read[BytesIn(At(values.of, use))] = Read(flow, values, use.buffer);
     }
     return read;
   }
 
-  // Returns what the body's writes share at its end; of several at the same place the last one counts.
-  Shared WalkBody(Flow& flow, const Program& body, const Shared& given, int depth) {
+  // Returns what the body's writes have at its end; of several at the same place the last one counts.
+  Shared WalkBody(const Flow& flow, const Program& body, const Shared& given, int depth) {
     Values values(body);
-    for (size_t b = 0; b < body.buffers.size(); ++b) {
-      const auto found = given.find(BytesIn(body.buffers[b]));
-      if (found != given.end() && body.buffers[b].whole < 0) values.given.emplace(static_cast<int>(b), found->second);
-    }
+    values.given = given;
     Shared made;
     for (const Instruction& instruction : body.instructions) {
       Walk(flow, values, instruction, depth + 1);
       for (const Use& use : instruction.uses) {
-        if (use.access == Access::kWrite && use.buffer >= 0) made[BytesIn(At(body, use))] = values.exact[static_cast<size_t>(use.buffer)];
+        if (use.access == Access::kWrite && use.buffer >= 0) made[BytesIn(At(body, use))] = Read(flow, values, use.buffer);
       }
     }
     return made;
   }
 
-  static int ValueOf(const Shared& shared, const Bytes& bytes, int otherwise) {
+  Value ValueOf(const Shared& shared, const Bytes& bytes) {
     const auto found = shared.find(bytes);
-    return found == shared.end() ? otherwise : found->second;
+    return found == shared.end() ? numbers_.Fresh(true) : found->second;
   }
 
-  int OperandOf(Flow& flow, const Values& values, const Instruction& instruction, size_t use) {
-    const bool present = use < instruction.uses.size() && instruction.uses[use].buffer >= 0;
-    return present ? Read(flow, values, instruction.uses[use].buffer) : sets_.all();
+  Value OperandOf(const Flow& flow, const Values& values, const Instruction& instruction, size_t use) {
+    const int buffer = instruction.uses[use].buffer;
+    return buffer < 0 ? Value() : Read(flow, values, buffer);
   }
 
-  void WalkIf(Flow& flow, Values& values, const Instruction& branch, int depth) {
+  void WalkIf(const Flow& flow, Values& values, const Instruction& branch, int depth) {
     const Shared given = ReadBy(flow, values, branch);
-    const int condition = OperandOf(flow, values, branch, 0);
+    const Value condition = OperandOf(flow, values, branch, 0);
     std::vector<Shared> made;
     for (const Program& body : branch.bodies) made.push_back(WalkBody(flow, body, given, depth));
     for (const Use& use : branch.uses) {
       if (use.access != Access::kWrite || use.buffer < 0) continue;
-      int set = condition;
-      for (const Shared& of_body : made) set = sets_.Meet(set, ValueOf(of_body, BytesIn(At(values.of, use)), flow.own));
-      Write(flow, values, use.buffer, set);
+      ValueKey key("if");
+      key.Add(condition);
+      for (const Shared& of_body : made) key.Add(ValueOf(of_body, BytesIn(At(values.of, use))));
+      Write(values, use.buffer, numbers_.Of(key));
     }
   }
 
-  // Each result of a loop is written where its value before the first iteration was, and read from there by the next iteration.
-  void WalkLoop(Flow& flow, Values& values, const Instruction& loop, int depth) {
-    Shared carried = ReadBy(flow, values, loop);
-    const int trips = OperandOf(flow, values, loop, 0);
-    const Use& condition = loop.uses[1];
+  // What a loop carries from one iteration to the next: each result is written where its value before the first iteration was.
+  struct Carried {
+    int buffer;
+    Bytes bytes;
+    Value before;      // the first iteration
+    bool own;          // whether it is, before any iteration
+    Value after = {};  // one iteration, in which what is carried has numbers of its own
+  };
+
+  void WalkLoop(const Flow& flow, Values& values, const Instruction& loop, int depth) {
+    const Shared given = ReadBy(flow, values, loop);
+    const Value trips = OperandOf(flow, values, loop, 0);
+    std::vector<Carried> carried;
+    for (const Use& use : loop.uses) {
+      if (use.access != Access::kWrite) continue;
+      const Bytes bytes = BytesIn(At(values.of, use));
+      const Value before = ValueOf(given, bytes);
+      carried.push_back({use.buffer, bytes, before, before.own});
+    }
+    Value condition;
     const int walks = depth < kMaxWalkedDepth ? kMaxWalks : 1;
     bool changed = true;
     for (int walk = 0; walk < walks && changed; ++walk) {
+      Shared inside = given;
+      for (size_t k = 0; k < carried.size(); ++k) {
+        const ValueKey key = ValueKey("carried").Add(int64_t{depth}).Add(static_cast<int64_t>(k));
+        inside[carried[k].bytes] = {numbers_.Of(key).number, carried[k].own};
+      }
+      if (loop.uses[1].buffer >= 0) condition = ValueOf(inside, BytesIn(At(values.of, loop.uses[1])));
+      const Shared made = WalkBody(flow, loop.bodies[0], inside, depth);
       changed = false;
-      const Shared made = WalkBody(flow, loop.bodies[0], carried, depth);
-      int goes_on = trips;
-      if (condition.buffer >= 0) goes_on = sets_.Meet(goes_on, ValueOf(carried, BytesIn(At(values.of, condition)), flow.own));
-      for (const Use& use : loop.uses) {
-        if (use.access != Access::kWrite) continue;
-        const Bytes bytes = BytesIn(At(values.of, use));
-        int& set = carried[bytes];
-        const int next = sets_.Meet(sets_.Meet(set, goes_on), ValueOf(made, bytes, flow.own));
-        changed |= next != set;
-        set = next;
+      for (Carried& one : carried) {
+        one.after = ValueOf(made, one.bytes);
+        const bool own = one.own || one.after.own || trips.own || condition.own;
+        changed |= own != one.own;
+        one.own = own;
       }
     }
-    int all = sets_.all();
-    for (const Use& use : loop.uses) {
-      if (use.access == Access::kWrite) all = sets_.Meet(all, ValueOf(carried, BytesIn(At(values.of, use)), flow.own));
+    if (changed) {
+      for (Carried& one : carried) one.own = true;
     }
-    for (const Use& use : loop.uses) {
-      if (use.access == Access::kWrite) Write(flow, values, use.buffer, changed ? all : carried.at(BytesIn(At(values.of, use))));
+    WriteCarried(values, carried, trips, condition);
+  }
+
+  // What is not a rank's own depends on nothing that is.
+  void WriteCarried(Values& values, const std::vector<Carried>& carried, const Value& trips, const Value& condition) {
+    for (const bool own : {false, true}) {
+      ValueKey key("loop");
+      key.Add(int64_t{trips.number}).Add(int64_t{condition.number});
+      for (size_t k = 0; k < carried.size(); ++k) {
+        if (own || !carried[k].own)
+          key.Add(static_cast<int64_t>(k)).Add(int64_t{carried[k].before.number}).Add(int64_t{carried[k].after.number});
+      }
+      const Value all = numbers_.Of(key);
+      for (size_t k = 0; k < carried.size(); ++k) {
+        if (carried[k].own != own) continue;
+        const int number = numbers_.Of(ValueKey("result").Add(all).Add(static_cast<int64_t>(k))).number;
+        Write(values, carried[k].buffer, {number, own});
+      }
     }
   }
 
-  // A state's next value must be shared by all that hold the state, unless each has a part.
+  // A state's next value must be the same on all that hold the state, unless each has a part.
   void CheckStates(Flow& flow, int index) {
     const Instruction& instruction = flow.values.of.instructions[static_cast<size_t>(index)];
     for (const Use& use : instruction.uses) {
       if (use.access != Access::kWrite || use.buffer < 0) continue;
       const Buffer& written = At(flow.values.of, use);
-      const StateTensor* const state = written.arena == Arena::kState ? StateAt(flow, written) : nullptr;
-      if (state == nullptr || state->partial) continue;
-      const int holders = Holders(*state);
-      const auto differs = [&](int set) { return !sets_.Includes(sets_.Join(set, empty_places_), holders); };
-      if (!differs(flow.values.exact[static_cast<size_t>(use.buffer)])) continue;
+      if (written.arena != Arena::kState || written.bytes == 0) continue;
+      const int state = flow.tables->state.at(written.offset);
+      if (plan_.state[static_cast<size_t>(state)].partial) continue;
+      const Value value = Read(flow, flow.values, use.buffer);
+      const Next& first = next_.try_emplace(state, Next{value, flow.rank, index}).first->second;
       std::string cause;
-      for (const Use& read : instruction.uses) {
-        if (!cause.empty() || read.access != Access::kRead || read.buffer < 0) continue;
-        if (differs(Read(flow, flow.values, read.buffer))) cause = Describe(At(flow.values.of, read));
+      if (value.own && !flow.alone) {
+        cause = OwnOperand(flow, instruction);
+      } else if (value.number != first.value.number) {
+        cause = ": " + Rank(first.rank) + ", " + Describe(program(first.rank), first.instruction) + " gives it another one";
+      } else {
+        continue;
       }
       return faults_.Add("ranks", Rank(flow.rank) + ", " + Describe(flow.values.of, index),
-                         "gives state '" + Escaped(state->name) + "' a value that is not the same on all ranks that hold it" +
-                             (cause.empty() ? "" : ": it depends on " + cause + ", which is no sum over all of them"));
+                         "gives state '" + Escaped(plan_.state[static_cast<size_t>(state)].name) +
+                             "' a value that is not the same on all ranks that hold it" + cause);
+    }
+  }
+
+  std::string OwnOperand(const Flow& flow, const Instruction& instruction) {
+    for (const Use& use : instruction.uses) {
+      if (use.access != Access::kRead || use.buffer < 0 || !Read(flow, flow.values, use.buffer).own) continue;
+      return ": it depends on " + Describe(At(flow.values.of, use)) + ", which is no sum over all of them";
+    }
+    return "";
+  }
+
+  // Of a fetch that is not divided, the value of the first rank that provides it is taken to be that of all.
+  void CheckFetched(size_t f) {
+    if (entry_.fetches[f].batch_axis >= 0) return;
+    std::map<std::pair<int, int>, std::pair<size_t, int>> providers;  // by program and buffer: the first rank, and how many there are
+    for (size_t r = 0; r < entry_.ranks.size(); ++r) {
+      const int buffer = FetchedBuffer(entry_, r, f);
+      if (buffer >= 0) ++providers.try_emplace({entry_.ranks[r].program, buffer}, r, 0).first->second.second;
+    }
+    int number = -1;
+    for (const auto& [key, provider] : providers) {
+      const auto [rank, count] = provider;
+      const Flow& flow = FlowOf(rank);
+      const Value value = Read(flow, flow.values, key.second);
+      const bool differs = (value.own && count > 1) || (number >= 0 && number != value.number);
+      number = value.number;
+      if (!differs) continue;
+      return faults_.Add(
+          "ranks", Rank(rank) + ", fetch '" + Escaped(entry_.fetches[f].name) + "'",
+          Describe(flow.values.of.buffers[static_cast<size_t>(key.second)]) + " is not the same on all ranks that provide it");
     }
   }
 
@@ -573,14 +511,12 @@ class SharingCheck : EntryRanks {
     }
   }
 
-  PlaceSets sets_;
-  std::vector<int> place_size_;   // by place: its number of ranks
-  int empty_places_ = 0;          // the places without ranks
-  std::vector<int> holders_;      // by state: the places that hold it, if they have been asked for
+  ValueNumbers numbers_;
   bool divided_ = false;          // whether ranks have different samples
   std::map<int, Tables> tables_;  // by place; flows refer to them
   std::vector<Flow> flows_;
   std::map<int, size_t> flow_of_;  // by program
+  std::map<int, Next> next_;       // by state
 };
 
 }  // namespace

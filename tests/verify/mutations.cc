@@ -117,6 +117,60 @@ void EachCommunicationOfARank(const Plan& plan, const Visit& visit, F&& change) 
   }
 }
 
+// Whether a launch of a rank writes a state, of which each has the whole, that another rank holds as well.
+bool UpdatesShared(const Plan& plan, size_t rank, const Instruction& launch) {
+  const Program& program = plan.programs[static_cast<size_t>(plan.entries[0].ranks[rank].program)];
+  const auto is_written = [&](const StateTensor& state) {
+    return std::any_of(launch.uses.begin(), launch.uses.end(), [&](const Use& use) {
+      if (use.access != Access::kWrite || use.buffer < 0) return false;
+      const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
+      return buffer.arena == Arena::kState && buffer.offset == state.offset && buffer.bytes > 0;
+    });
+  };
+  for (const StateTensor& state : plan.state) {
+    if (launch.kind != Kind::kLaunch || state.partial || !state.in_place(program.place) || !is_written(state)) continue;
+    for (size_t other = 0; other < plan.num_ranks(); ++other) {
+      if (other != rank && state.in_place(plan.PlaceOf(other))) return true;
+    }
+  }
+  return false;
+}
+
+// Visits mutants in which an update changes on one rank only, which gets a copy of its program.
+template <typename F>
+void EachUpdateOfARank(const Plan& plan, const Visit& visit, F&& change) {
+  for (size_t r = 0; r < plan.num_ranks(); ++r) {
+    const Program& shared = plan.programs[static_cast<size_t>(plan.entries[0].ranks[r].program)];
+    for (size_t i = 0; i < shared.instructions.size(); ++i) {
+      if (!UpdatesShared(plan, r, shared.instructions[i]) || !Sampled(shared.instructions.size())) continue;
+      Plan mutant = plan;
+      mutant.entries[0].ranks[r].program = static_cast<int>(mutant.programs.size());
+      mutant.programs.push_back(shared);
+      if (change(mutant.programs.Mutable(mutant.programs.size() - 1), i))
+        visit(mutant, "rank " + std::to_string(r) + " #" + std::to_string(i));
+    }
+  }
+}
+
+// Lets an update read what another one of the same type reads at the same position.
+bool ReadAnother(Program& program, size_t i) {
+  std::vector<Use>& uses = program.instructions[i].uses;
+  const auto at = [&](const Use& use) -> const Buffer& { return program.buffers[static_cast<size_t>(use.buffer)]; };
+  for (size_t j = 0; j < program.instructions.size(); ++j) {
+    const Instruction& other = program.instructions[j];
+    if (j == i || other.op != program.instructions[i].op || !WritesState(program, other)) continue;
+    for (size_t k = 0; k < std::min(uses.size(), other.uses.size()); ++k) {
+      const Use &own = uses[k], &another = other.uses[k];
+      if (own.access != Access::kRead || another.access != Access::kRead || own.buffer < 0 || another.buffer < 0) continue;
+      if (own.buffer == another.buffer || at(own).arena != Arena::kTransient || at(another).arena != Arena::kTransient) continue;
+      if (at(own).operand() != at(another).operand()) continue;
+      uses[k].buffer = another.buffer;
+      return true;
+    }
+  }
+  return false;
+}
+
 // Some members of a group leave it, and make another one.
 Plan WithDividedGroup(const Plan& plan, size_t group, const std::vector<int>& leaving) {
   Plan mutant = plan;
@@ -432,6 +486,24 @@ const MutationKind kKinds[] = {
          buffer.layout.blocks = {{0, static_cast<int>(buffer.shape[0])}};
          return true;
        });
+     }},
+    {"another operand of an update of a rank", [](const Plan& plan, const Visit& visit) { EachUpdateOfARank(plan, visit, ReadAnother); }},
+    {"another attribute of an update of a rank",
+     [](const Plan& plan, const Visit& visit) {
+       EachUpdateOfARank(plan, visit, [](Program& p, size_t i) { return p.instructions[i].attributes.set("another", int64_t{1}), true; });
+     }},
+    {"another program of a rank",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t r = 0; r < plan.num_ranks(); ++r) {
+         std::set<int> others;
+         for (const RankBinding& rank : plan.entries[0].ranks) others.insert(rank.program);
+         others.erase(plan.entries[0].ranks[r].program);
+         for (int program : others) {
+           Plan mutant = plan;
+           mutant.entries[0].ranks[r].program = program;
+           visit(mutant, "rank " + std::to_string(r) + " program " + std::to_string(program));
+         }
+       }
      }},
     {"divided group",
      [](const Plan& plan, const Visit& visit) {

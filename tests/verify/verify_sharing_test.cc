@@ -85,7 +85,6 @@ TEST(VerifySharing, RejectsStatesThatDependOnTheRanksSamples) {
       instruction.group = -1;
     }
   }
-  for (const char* rank : {"rank 0", "rank 1"}) ExpectFault(plan, rank);
   ExpectFault(plan, "gives state 'w' a value that is not the same on all ranks that hold it: it depends on 'step'");
 }
 
@@ -163,7 +162,7 @@ Plan Placed(bool norm_of_sum) {
       b.Recv(norm_there, there);
       b.Send(norm, there);
     }
-    b.Launch("Mix", {norm, norm_there}, {factor});
+    b.Launch("Mix", {stage == 0 ? norm : norm_there, stage == 0 ? norm_there : norm}, {factor});
     b.Launch("Mix", {sum, factor}, {step});
     b.Launch("Update", {own, step}, {next});
     b.Launch("Update", {counter, factor}, {counter_next});
@@ -199,7 +198,7 @@ TEST(VerifySharing, StatesOfSeveralStagesNeedTheValueEverywhere) {
                                    [](const Instruction& instruction) { return instruction.op == "Update"; });
   const auto sum = std::find_if(program.buffers.begin(), program.buffers.end(), [](const Buffer& buffer) { return buffer.name == "sum"; });
   update->uses[1].buffer = static_cast<int>(sum - program.buffers.begin());
-  ExpectFault(plan, "gives state 'count' a value that is not the same on all ranks that hold it: it depends on 'sum'");
+  ExpectFault(plan, "gives state 'count' a value that is not the same on all ranks that hold it: entry 0, rank");
 }
 
 // Nothing writes a part of a value that another stage gets.
@@ -356,6 +355,143 @@ TEST(VerifySharing, SurvivesLaunchesThatAreNoProgram) {
     plan.programs.push_back(b.Take());
     AddStep(plan, {0, 0});
     ExpectFault(plan, kDiffers);
+  }
+}
+
+// Gives one rank of the first entry its own copy of the program.
+Program& OwnProgram(Plan& plan, size_t rank) {
+  int& program = plan.entries[0].ranks[rank].program;
+  plan.programs.push_back(plan.programs[static_cast<size_t>(program)]);
+  program = static_cast<int>(plan.programs.size()) - 1;
+  return plan.programs.Mutable(plan.programs.size() - 1);
+}
+
+// Each of these is the same on all ranks that run the program, but not on all that hold the weight.
+TEST(VerifySharing, OneRankMustNotUpdateInAnotherWay) {
+  Plan plan = EmptyPlan();
+  const int w = AddState(plan, "w", kN), v = AddState(plan, "v", kN);
+  ProgramBuilder b(plan);
+  const int x = b.Feed(0, kN), s = b.State(w), t = b.State(v), both = b.Value("both", 2 * kN), sums = b.Value("sums", 2 * kN);
+  const int g = b.Part("g", both, 0, kN), h = b.Part("h", both, kN, kN), g_sum = b.Part("g sum", sums, 0, kN),
+            h_sum = b.Part("h sum", sums, kN, kN), v_next = b.State(v, "'"), w_next = b.State(w, "'");
+  b.Launch("Mix", {x, s}, {g});
+  b.Launch("Mix", {x, t}, {h});
+  b.Collective(Collective::kAllReduceSum, both, sums);
+  b.Launch("Update", {t, h_sum}, {v_next});
+  b.Launch("Update", {s, g_sum}, {w_next});
+  plan.programs.push_back(b.Take());
+  AddStep(plan, {0, 0});
+  EXPECT_EQ(Faults(plan), "");
+
+  Plan mutant = plan;
+  std::vector<Instruction>& updates = OwnProgram(mutant, 1).instructions;
+  std::swap(updates.back().uses[1].buffer, updates[updates.size() - 2].uses[1].buffer);
+  ExpectFault(mutant, "gives state 'w' a value that is not the same on all ranks that hold it: entry 0, rank");
+  mutant = plan;
+  OwnProgram(mutant, 0).instructions.back().attributes.set("factor", 2.0);
+  ExpectFault(mutant, "gives state 'w' a value");
+  // The parts of a bucket change places.
+  mutant = plan;
+  Program& own = OwnProgram(mutant, 1);
+  for (const auto& [a, c] : {std::pair(g, h), std::pair(g_sum, h_sum)})
+    std::swap(own.buffers[static_cast<size_t>(a)].offset, own.buffers[static_cast<size_t>(c)].offset);
+  for (const char* state : {"w", "v"}) ExpectFault(mutant, "gives state '" + std::string(state) + "' a value");
+}
+
+// Two places of two ranks hold a counter. One rank of the first place sends its next value to one of the second.
+TEST(VerifySharing, SendersNeedNotSendAlike) {
+  Plan plan = EmptyPlan();
+  const int count = AddState(plan, "count", kN);
+  plan.places = {{kN * 4, 0}, {kN * 4, 0}};
+  enum class Role { kSends, kComputes, kReceives };
+  const auto add = [&](Role role, int place, bool twice) {
+    ProgramBuilder b(plan);
+    const int counter = b.State(count), step = b.Value("step", kN), next = b.State(count, "'");
+    if (role == Role::kReceives) {
+      b.Recv(step);
+    } else {
+      const int once = b.Value("once", kN);
+      b.Launch("Map", {counter}, {once});
+      b.Launch(twice ? "Work" : "Map", {once}, {step}, 0, twice ? b.Scratch(2 * kN * 4) : -1);
+    }
+    if (role == Role::kSends) b.Send(step);
+    b.Launch("Update", {counter, step}, {next});
+    plan.programs.push_back(b.Take());
+    plan.programs.Mutable(plan.programs.size() - 1).place = place;
+  };
+  for (const bool twice : {false, true}) {
+    plan.programs = {};
+    plan.entries.clear();
+    add(Role::kSends, 0, false);
+    add(Role::kComputes, 0, false);
+    add(Role::kReceives, 1, false);
+    add(Role::kComputes, 1, twice);
+    AddStep(plan, {0, 1, 2, 3});
+    plan.entries[0].ranks[0].peers = {2};
+    plan.entries[0].ranks[2].peers = {0};
+    if (twice) {
+      ExpectFault(plan, "gives state 'count' a value");
+    } else {
+      EXPECT_EQ(Faults(plan), "");
+    }
+  }
+}
+
+// Ranks with more and fewer samples may fuse what they have in common in other ways, and give it another shape.
+TEST(VerifySharing, FusedAndSingleOperatorsAreAlike) {
+  for (const PointwiseOp second : {PointwiseOp::kNeg, PointwiseOp::kAbs}) {
+    Plan plan = EmptyPlan();
+    const int w = AddState(plan, "w", kN);
+    for (const bool fused : {true, false}) {
+      ProgramBuilder b(plan);
+      const int s = b.State(w), y = b.Value("y", kN), next = b.State(w, "'");
+      const auto launch = [&](std::initializer_list<PointwiseOp> functions, int from, int to) {
+        PointwiseProgram program{.num_inputs = 1};
+        int result = 0;
+        for (const PointwiseOp function : functions) result = program.Emit(function, result);
+        program.outputs = {result};
+        Instruction& instruction = b.program().instructions[static_cast<size_t>(b.Launch("Fused", {from}, {to}))];
+        instruction.domain = "gradloom";
+        instruction.attributes = program.ToAttributes();
+      };
+      if (fused) {
+        launch({PointwiseOp::kRelu, PointwiseOp::kNeg}, s, y);
+      } else {
+        const int between = b.Value("between", kN), view = b.Part("view", between, 0, kN);
+        b.program().buffers[static_cast<size_t>(view)].shape = {kN / 2, 2};
+        launch({PointwiseOp::kRelu}, s, between);
+        launch({second}, view, y);
+      }
+      b.Launch("Update", {s, y}, {next});
+      plan.programs.push_back(b.Take());
+    }
+    AddStep(plan, {0, 1});
+    if (second == PointwiseOp::kNeg) {
+      EXPECT_EQ(Faults(plan), "");
+    } else {
+      ExpectFault(plan, kDiffers);
+    }
+  }
+}
+
+// A fetch without samples is taken from one rank, so it must be the same on all.
+TEST(VerifySharing, FetchesAreTheSameOnAllRanks) {
+  for (const bool own_programs : {false, true}) {
+    Plan plan = EmptyPlan();
+    ProgramBuilder b(plan);
+    const int x = b.Feed(0, kN), loss = b.Value("loss", kN), sum = b.Value("sum", kN);
+    b.Launch("Map", {x}, {loss});
+    b.Collective(Collective::kAllReduceSum, loss, sum);
+    plan.programs.push_back(b.Take());
+    AddStep(plan, {0, 0});
+    plan.entries[0].fetches.push_back({"loss", sum, -1});
+    if (own_programs) OwnProgram(plan, 1);
+    plan.entries[0].ranks[1].fetches = {sum};
+    EXPECT_EQ(Faults(plan), "");
+    plan.entries[0].fetches[0].buffer = plan.entries[0].ranks[1].fetches[0] = loss;
+    ExpectFault(plan, "is not the same on all ranks that provide it");
+    plan.entries[0].ranks[1].fetches = {-1};
+    EXPECT_EQ(Faults(plan), "");  // as of a device that gathers the samples
   }
 }
 
