@@ -57,7 +57,11 @@ class AlgorithmBuilder {
     const ValueId count = graph_.AddData(kUpdates, Tensor::Scalar<int64_t>(updates), Role::kState);
     const ValueId number = b_.Add(count, b_.Scalar(1, DType::kInt64));
     graph_.value(number).next_of = count;
-    const ValueId rate = LearningRate(count);
+    const auto is_wide = [&](ValueId id) { return graph_.value(id).dtype == DType::kFloat64; };
+    const bool all_wide = std::all_of(choice.parameters.begin(), choice.parameters.end(), is_wide);
+    const bool any_wide = std::any_of(choice.parameters.begin(), choice.parameters.end(), is_wide);
+    const ValueId rate = all_wide ? kNoValue : LearningRate<float>(count);
+    const ValueId wide_rate = any_wide ? LearningRate<double>(count) : kNoValue;
     if (!imported_.extents.empty()) {
       const Value& output = graph_.value(imported_.extents.begin()->first);
       throw Error(ErrorCode::kUnsupported,
@@ -76,6 +80,7 @@ class AlgorithmBuilder {
     }
     AddOptimizer(b_, recipe_.optimizer, gradients, {}, vectors);
     Replace(kStepLr, rate);
+    Replace(kStepLr64, wide_rate);
     Replace(kStepNumber, number);
     graph_.outputs.push_back(made.loss);
     ApplyStandardForm(b_, made.first);
@@ -89,10 +94,11 @@ class AlgorithmBuilder {
   const ImportedGraph& imported() const { return imported_; }
 
  private:
-  // Returns the learning rate after that many updates, float32 [].
+  // Returns the learning rate after that many updates, a scalar of type T.
+  template <typename T>
   ValueId LearningRate(ValueId updates) {
-    const Traced<float> rate(schedule_formula::Rate<Traced<double>>(recipe_.schedule, Traced<int64_t>(b_, updates)));
-    return rate.is_known() ? b_.Constant(Tensor::Scalar<float>(rate.constant()), kLearningRate) : rate.id();
+    const Traced<T> rate(schedule_formula::Rate<Traced<double>>(recipe_.schedule, Traced<int64_t>(b_, updates)));
+    return rate.is_known() ? b_.Constant(Tensor::Scalar<T>(rate.constant()), kLearningRate) : rate.id();
   }
 
   // Returns the parameters that the loss depends on, as training would find them.

@@ -10,6 +10,7 @@
 #include "runtime/base/joined.h"
 #include "runtime/base/listing.h"
 #include "runtime/base/name_pattern.h"
+#include "runtime/base/update_form.h"
 
 namespace gradloom {
 namespace {
@@ -115,10 +116,11 @@ std::optional<double> InGroups(const OptimizerOptions& options, const std::strin
 
 class Updates {
  public:
-  Updates(GraphBuilder& builder, const OptimizerOptions& options, const std::set<ValueId>& vectors)
+  Updates(GraphBuilder& builder, const OptimizerOptions& options, const std::set<ValueId>& vectors,
+          const std::map<ValueId, ValueId>& gradients)
       : b_(builder), graph_(builder.graph()), options_(options), vectors_(vectors), rule_(RuleOf(options)) {
     CheckRanges(options);
-    lr_ = StepParam(graph_, kStepLr);
+    for (const auto& [parameter, gradient] : gradients) LearningRate(b_.dtype(parameter));
     step_ = StepParam(graph_, kStepNumber);
   }
 
@@ -172,7 +174,7 @@ class Updates {
     if (rates.weight_decay != 0) attributes.set("weight_decay", rates.weight_decay);
     SetLrScale(rates, attributes);
     const ValueId factor = factor_ == kNoValue ? kNoValue : b_.Cast(factor_, type.dtype);
-    std::vector<ValueId> inputs{parameter, gradient, lr_, step_, factor, apply_};
+    std::vector<ValueId> inputs{parameter, gradient, LearningRate(type.dtype), step_, factor, apply_};
     std::vector<ValueId> replaced{parameter};
     for (const std::string& state : rule_.states) {
       const double initial = rule_.op == "Adagrad" ? options_.initial_accumulator_value : 0.0;
@@ -182,9 +184,8 @@ class Updates {
       graph_.value(replaced.back()).optimizes = parameter;
       inputs.push_back(replaced.back());
     }
-    std::vector<ValueId> next =
-        b_.Ops(rule_.op, kGradloomDomain, std::move(inputs), static_cast<int>(replaced.size()), std::move(attributes));
-    if (rule_.op == "LambDirection") next[0] = LambApply(parameter, next[0], rates);
+    std::vector<ValueId> next = b_.Ops(rule_.op, kGradloomDomain, inputs, static_cast<int>(replaced.size()), std::move(attributes));
+    if (rule_.op == "LambDirection") next[0] = LambApply(parameter, next[0], inputs[kUpdateLr], rates);
     for (size_t i = 0; i < next.size(); ++i) graph_.value(next[i]).next_of = replaced[i];
   }
 
@@ -202,11 +203,14 @@ class Updates {
     if (rates.lr_scale != 1) attributes.set("lr_scale", rates.lr_scale);
   }
 
-  ValueId LambApply(ValueId parameter, ValueId direction, const UpdateRates& rates) {
+  // PyTorch computes with doubles, which a float64 parameter shows.
+  ValueId LearningRate(DType dtype) { return StepParam(graph_, dtype == DType::kFloat64 ? kStepLr64 : kStepLr); }
+
+  ValueId LambApply(ValueId parameter, ValueId direction, ValueId lr, const UpdateRates& rates) {
     const auto squares = [&](ValueId x) { return b_.Op("ReduceSumSquare", {x}, {{"keepdims", int64_t{0}}}); };
     Attributes attributes;
     SetLrScale(rates, attributes);
-    return b_.Own("LambApply", {parameter, direction, lr_, squares(parameter), squares(direction), apply_}, std::move(attributes));
+    return b_.Own("LambApply", {parameter, direction, lr, squares(parameter), squares(direction), apply_}, std::move(attributes));
   }
 
   GraphBuilder& b_;
@@ -214,7 +218,7 @@ class Updates {
   const OptimizerOptions& options_;
   const std::set<ValueId>& vectors_;
   Rule rule_;
-  ValueId lr_ = kNoValue, step_ = kNoValue, factor_ = kNoValue, apply_ = kNoValue;
+  ValueId step_ = kNoValue, factor_ = kNoValue, apply_ = kNoValue;
 };
 
 }  // namespace
@@ -234,7 +238,7 @@ ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, con
   if (gradients.empty()) return kNoValue;
   const Phase phase = builder.phase();
   builder.set_phase(Phase::kUpdate);
-  Updates updates(builder, options, vectors);
+  Updates updates(builder, options, vectors, gradients);
   CheckGroups(builder.graph(), options.groups, gradients);
   ValueId norm = kNoValue;
   const bool scaled = scale.initial > 0, clips = options.clip_norm > 0;

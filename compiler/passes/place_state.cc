@@ -13,7 +13,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::string_view kStepParams[] = {kStepLr, kStepNumber, kStepBatch, kStepSeed, kStepFirst};
+constexpr std::string_view kStepParams[] = {kStepLr, kStepLr64, kStepNumber, kStepBatch, kStepSeed, kStepFirst};
 
 bool IsStepParam(const Value& value) {
   return std::find(std::begin(kStepParams), std::end(kStepParams), value.name) != std::end(kStepParams);
@@ -108,6 +108,7 @@ bool Hold(Constant& constant, const Tensor& data, int place, Plan& plan) {
 
 void PlaceStepParam(const Value& value, StepLayout& step) {
   int64_t& offset = value.name == kStepLr       ? step.lr
+                    : value.name == kStepLr64   ? step.lr64
                     : value.name == kStepNumber ? step.step
                     : value.name == kStepBatch  ? step.batch
                     : value.name == kStepSeed   ? step.seed

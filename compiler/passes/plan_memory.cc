@@ -155,11 +155,9 @@ class Planner {
     std::map<std::string, int64_t> constant_offset, state_offset;
     for (const Constant& constant : whole_->constants) constant_offset.emplace(constant.name, constant.offset);
     for (const StateTensor& state : whole_->state) state_offset.emplace(state.name, state.offset);
-    const std::map<std::string, int64_t> step_offset = {{kStepLr, whole_->step.lr},
-                                                        {kStepNumber, whole_->step.step},
-                                                        {kStepBatch, whole_->step.batch},
-                                                        {kStepSeed, whole_->step.seed},
-                                                        {kStepFirst, whole_->step.first}};
+    const std::map<std::string, int64_t> step_offset = {{kStepLr, whole_->step.lr},       {kStepLr64, whole_->step.lr64},
+                                                        {kStepNumber, whole_->step.step}, {kStepBatch, whole_->step.batch},
+                                                        {kStepSeed, whole_->step.seed},   {kStepFirst, whole_->step.first}};
     int feeds = 0;
     for (ValueId id : graph_.inputs) {
       const auto step = step_offset.find(graph_.value(id).name);

@@ -60,6 +60,7 @@ struct ProgramPlan {
 
 // The names of inputs that the host sets before each step; they are in the step arena, not in feeds.
 inline constexpr char kStepLr[] = "step_params/lr";
+inline constexpr char kStepLr64[] = "step_params/lr64";
 inline constexpr char kStepNumber[] = "step_params/step";
 inline constexpr char kStepBatch[] = "step_params/batch";
 inline constexpr char kStepSeed[] = "step_params/seed";

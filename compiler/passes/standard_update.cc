@@ -13,6 +13,13 @@ namespace {
 
 constexpr std::string_view kTraining = "ai.onnx.preview.training";
 
+// The learning rate of an update, whose operand `i` has float64 for a float64 parameter and otherwise float32.
+Traced<double> LearningRate(GraphBuilder& b, const Node& node, int i) {
+  const ValueId lr = node.inputs[static_cast<size_t>(i)];
+  const Traced<double> wide = b.dtype(lr) == DType::kFloat64 ? Traced<double>(b, lr) : Traced<double>(Traced<float>(b, lr));
+  return wide * LrScale(node.attributes);
+}
+
 // An update of a parameter with elements of type T.
 template <typename T>
 class Update {
@@ -22,7 +29,7 @@ class Update {
   Update(GraphBuilder& builder, const Node& node)
       : b_(builder),
         node_(node),
-        lr_(Traced<double>(Traced<float>(b_, In(kUpdateLr))) * LrScale(node.attributes)),
+        lr_(LearningRate(builder, node, kUpdateLr)),
         step_(b_, In(kUpdateStep)),
         parameter_(b_, In(kUpdateParameter)),
         gradient_(b_, In(kUpdateGradient)) {
@@ -117,7 +124,7 @@ std::vector<ValueId> LambApply(GraphBuilder& b, const Node& node) {
   using Number = Traced<T>;
   const auto in = [&](int i) { return Number(b, node.inputs[static_cast<size_t>(i)]); };
   const Number ratio = scalar::TrustRatio(in(kLambParameterSquares), in(kLambDirectionSquares));
-  const Traced<double> lr = Traced<double>(Traced<float>(b, node.inputs[kLambLr])) * LrScale(node.attributes);
+  const Traced<double> lr = LearningRate(b, node, kLambLr);
   return {(in(kLambParameter)-Number(lr) * ratio * in(kLambDirection)).id()};
 }
 

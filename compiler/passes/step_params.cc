@@ -9,7 +9,8 @@ namespace gradloom {
 ValueId StepParam(Graph& graph, std::string_view name) {
   const ValueId known = graph.Find(name);
   if (known != kNoValue) return known;
-  const ValueId id = graph.AddValue(std::string(name), name == kStepLr ? DType::kFloat32 : DType::kInt64, Shape{}, Role::kInput);
+  const DType dtype = name == kStepLr ? DType::kFloat32 : name == kStepLr64 ? DType::kFloat64 : DType::kInt64;
+  const ValueId id = graph.AddValue(std::string(name), dtype, Shape{}, Role::kInput);
   graph.inputs.push_back(id);
   return id;
 }

@@ -128,7 +128,8 @@ void Executor::WriteStepParams(const StepLayout& layout, const StepParams& param
   const auto set = [&](int64_t offset, const auto& value) {
     if (offset >= 0) std::memcpy(step + offset, &value, sizeof value);
   };
-  set(layout.lr, params.lr);
+  set(layout.lr, static_cast<float>(params.lr));
+  set(layout.lr64, params.lr);
   set(layout.step, params.step);
   set(layout.batch, params.batch);
   set(layout.seed, params.seed);

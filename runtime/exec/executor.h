@@ -23,7 +23,7 @@ class NumericsLog;
 
 // The parameters that change from step to step, besides the feeds.
 struct StepParams {
-  float lr = 0;
+  double lr = 0;
   int64_t step = 1;   // number of this update, from 1
   int64_t batch = 0;  // batches seen before this one
   int64_t seed = 0;

@@ -285,6 +285,7 @@ struct StepLayout {
   int64_t batch = -1;  // int64: batches before this one, including accumulated ones
   int64_t seed = -1;   // int64
   int64_t first = -1;  // int64: the rank's shard_start; the only step parameter that differs between ranks
+  int64_t lr64 = -1;   // float64: the learning rate of this step, for updates of float64 parameters
   int64_t bytes = 0;
 
   bool operator==(const StepLayout&) const = default;

@@ -74,7 +74,7 @@ class Decoder {
     plan.schedule.attributes = Decode(from.schedule().attributes());
     plan.accumulate = from.accumulate();
     const file::StepLayout& step = from.step();
-    plan.step = {step.lr(), step.step(), step.batch(), step.seed(), step.first_plus_1() - 1, step.bytes()};
+    plan.step = {step.lr(), step.step(), step.batch(), step.seed(), step.first_plus_1() - 1, step.lr64_plus_1() - 1, step.bytes()};
     plan.places.clear();
     for (const file::Place& place : from.places()) plan.places.push_back({place.state_bytes(), place.constants_bytes()});
     for (const file::StateTensor& state : from.state()) plan.state.push_back(Decode(state));

@@ -110,6 +110,7 @@ class Encoder {
     to.set_batch(step.batch);
     to.set_seed(step.seed);
     to.set_first_plus_1(step.first + 1);
+    to.set_lr64_plus_1(step.lr64 + 1);
     to.set_bytes(step.bytes);
   }
 

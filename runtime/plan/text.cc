@@ -229,7 +229,8 @@ std::string PlanText(const Plan& plan) {
   text += "accumulate: " + Number(plan.accumulate) + "\n";
   text += "step: " + Number(plan.step.bytes) + " bytes, lr " + Number(plan.step.lr) + ", step " + Number(plan.step.step) + ", batch " +
           Number(plan.step.batch) + ", seed " + Number(plan.step.seed) +
-          (plan.step.first < 0 ? "" : ", first sample " + Number(plan.step.first)) + "\n";
+          (plan.step.first < 0 ? "" : ", first sample " + Number(plan.step.first)) +
+          (plan.step.lr64 < 0 ? "" : ", lr in float64 " + Number(plan.step.lr64)) + "\n";
   text += StateText(plan);
   for (size_t i = 0; i < plan.groups.size(); ++i)
     text += "group " + Number(static_cast<int64_t>(i)) + ":" + Numbers(plan.groups[i].ranks) + "\n";

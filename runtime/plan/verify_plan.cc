@@ -139,9 +139,9 @@ void CheckConstants(const Plan& plan, FaultList& faults) {
 void CheckStep(const StepLayout& step, FaultList& faults) {
   std::vector<Range> ranges;
   static const std::string kLr = "step parameter lr", kStep = "step parameter step", kBatch = "step parameter batch",
-                           kSeed = "step parameter seed", kFirst = "step parameter first";
+                           kSeed = "step parameter seed", kFirst = "step parameter first", kLr64 = "step parameter lr in float64";
   for (const Range& range : {Range{step.lr, 4, &kLr}, Range{step.step, 8, &kStep}, Range{step.batch, 8, &kBatch},
-                             Range{step.seed, 8, &kSeed}, Range{step.first, 8, &kFirst}}) {
+                             Range{step.seed, 8, &kSeed}, Range{step.first, 8, &kFirst}, Range{step.lr64, 8, &kLr64}}) {
     if (range.offset != -1) ranges.push_back(range);
   }
   CheckRanges(std::move(ranges), step.bytes, "step", faults);
@@ -178,11 +178,8 @@ Tables::Tables(const Plan& plan, int place) {
     if (value.defined() && value.bytes() > 0 && plan.constants[i].in_place(place))
       constants.emplace(plan.constants[i].offset, static_cast<int>(i));
   }
-  step = {{plan.step.step, DType::kInt64},
-          {plan.step.batch, DType::kInt64},
-          {plan.step.seed, DType::kInt64},
-          {plan.step.first, DType::kInt64},
-          {plan.step.lr, DType::kFloat32}};
+  step = {{plan.step.step, DType::kInt64},  {plan.step.batch, DType::kInt64}, {plan.step.seed, DType::kInt64},
+          {plan.step.first, DType::kInt64}, {plan.step.lr, DType::kFloat32},  {plan.step.lr64, DType::kFloat64}};
   step.erase(-1);
 }
 

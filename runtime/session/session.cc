@@ -213,7 +213,7 @@ void Session::Run(int entry_index, const Feeds& feeds, NextRun next) {
   bound_.clear();
   for (const Feed& feed : entry.feeds) bound_.push_back(feeds.find(feed.name)->second);
   StepParams params;
-  params.lr = static_cast<float>(learning_rate());
+  params.lr = learning_rate();
   params.step = step_ + 1;
   params.batch = batch_;
   params.seed = options_.seed;

@@ -101,7 +101,8 @@ TEST(StandardForm, OptimizersMatch) {
           olds.push_back(value.next_of);
           wanted.push_back(value.id);
         }
-        feeds.emplace(graph.Find(kStepLr), Tensor::Scalar<float>(0.1f));
+        const bool wide = dtype == DType::kFloat64;
+        feeds.emplace(graph.Find(wide ? kStepLr64 : kStepLr), wide ? Tensor::Scalar<double>(0.1) : Tensor::Scalar<float>(0.1F));
         feeds.emplace(graph.Find(kStepNumber), Tensor::Scalar<int64_t>(step));
         const std::vector<Tensor> own = Interpret(graph, feeds, wanted);
         ApplyStandardForm(builder, first);
