@@ -135,10 +135,10 @@ void CheckpointFolder::WriteStep(const std::string& folder, const SavedState& sa
     for (CheckpointFile& file : others->Finish()) manifest.files.push_back(std::move(file));
   }
   manifest.world_size = static_cast<int64_t>(manifest.files.size());
+  // Written last: if the manifest exists, everything else does.
   OutputFile manifest_file(folder + "/MANIFEST", calls);
   manifest_file.Write(EncodeManifest(manifest));
   manifest_file.Finish();
-  // Once for all files: none of them counts before the folder has its name.
   SyncFolder(folder, calls);
 }
 

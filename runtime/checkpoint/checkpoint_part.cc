@@ -79,6 +79,7 @@ CheckpointFile WriteCheckpointPart(const std::string& folder, int64_t part, cons
                    {{"format", "gradloom-checkpoint"}, {"step", std::to_string(saved.step)}, {"rank", std::to_string(part)}});
   file.Finish();
   described.hash = hash.value();
+  SyncFolder(folder, calls);
   return described;
 }
 
@@ -188,10 +189,7 @@ CheckpointFile PartWriter::WriteInto(const std::string& folder, const SavedState
     throw Error(ErrorCode::kResource, "the folder that the first process saves to is not visible on this host", Escaped(folder, 4096),
                 "set --out to a folder that all hosts of the job share");
   }
-  CheckpointFile written = WriteCheckpointPart(folder, part_, saved, calls_);
-  // Process 0 syncs the folder as its own host knows it.
-  SyncFolder(folder, calls_);
-  return written;
+  return WriteCheckpointPart(folder, part_, saved, calls_);
 }
 
 }  // namespace gradloom

@@ -16,8 +16,8 @@
 
 namespace gradloom {
 
-// Writes `saved.tensors` as the file of part `part` into the folder of a checkpoint. When this returns, the file's bytes are on disk, but
-// its folder has to be synced. Throws Error(kResource).
+// Writes `saved.tensors` as the file of part `part` into the folder of a checkpoint. When this returns, the file and its folder entry are
+// on disk. Throws Error(kResource).
 CheckpointFile WriteCheckpointPart(const std::string& folder, int64_t part, const SavedState& saved, FileCalls& calls);
 
 // The parts of a save that other processes write, as process 0 sees them.
