@@ -16,14 +16,13 @@ namespace gradloom {
 // Facts that passes use instead of lists of names.
 enum Trait : uint32_t {
   kPointwise = 1u << 0,    // output element i depends only on element i of the broadcast inputs
-  kView = 1u << 1,         // output 0 has input 0's elements in the same row-major order (Reshape, Flatten ...)
-  kNoGradient = 1u << 2,   // outputs are integers or piecewise constant: the gradient is zero everywhere
-  kRandom = 1u << 3,       // the result depends on the seed, the batch number and the node's origin
-  kCommutative = 1u << 4,  // the first two inputs may be swapped
-  kUpdate = 1u << 5,       // an optimizer: output i is the next value of a parameter or state input
-  kCollective = 1u << 6,   // a collective: never folded, merged or left out on one device
-  kProduct = 1u << 7,      // sums of products of its operands, as matrix units compute them
-  kSteps = 1u << 8,        // with kNoGradient: a gradient of zeros, as PyTorch has it, so what is trained before it decays
+  kNoGradient = 1u << 1,   // outputs are integers or piecewise constant: the gradient is zero everywhere
+  kRandom = 1u << 2,       // the result depends on the seed, the batch number and the node's origin
+  kCommutative = 1u << 3,  // the first two inputs may be swapped
+  kUpdate = 1u << 4,       // an optimizer: output i is the next value of a parameter or state input
+  kCollective = 1u << 5,   // a collective: never folded, merged or left out on one device
+  kProduct = 1u << 6,      // sums of products of its operands, as matrix units compute them
+  kSteps = 1u << 7,        // with kNoGradient: a gradient of zeros, as PyTorch has it, so what is trained before it decays
 };
 
 class GradientContext;
@@ -73,7 +72,7 @@ struct Op {
 // The row of an operator, or null if there is none. `domain` may also be "ai.onnx", ONNX's long name.
 const Op* FindOp(std::string_view domain, std::string_view name);
 
-// Whether output 0 has the elements of input 0 in the same row-major order (kView).
+// Whether output 0 has the elements of input 0 in the same row-major order (runtime/base/views.h).
 bool KeepsElements(const Node& node);
 // The same, or each element may be converted to another type or repeated along an axis (Cast, Expand).
 bool ForwardsElements(const Node& node);

@@ -5,6 +5,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/op.h"
+#include "runtime/base/views.h"
 
 namespace gradloom {
 namespace {
@@ -77,10 +78,7 @@ const Op* FindOp(std::string_view domain, std::string_view name) {
   return found == TheIndex().by_name.end() ? nullptr : found->second;
 }
 
-bool KeepsElements(const Node& node) {
-  const Op* const op = FindOp(node.domain, node.op);
-  return op != nullptr && op->has(kView);
-}
+bool KeepsElements(const Node& node) { return KeepsElements(node.domain, node.op); }
 
 bool ForwardsElements(const Node& node) {
   return KeepsElements(node) || (node.domain.empty() && (node.op == "Cast" || node.op == "Expand"));

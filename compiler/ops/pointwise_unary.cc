@@ -58,7 +58,7 @@ constexpr Op kOps[] = {
      UnaryGradient<[](B& b, ValueId x, ValueId) { return b.Scale(b.Op("Exp", {b.Neg(b.Mul(x, x))}), 2 * std::numbers::inv_sqrtpi); }>},
     {"Exp", "", 13, kPointwise, UnaryGradient<[](B&, ValueId, ValueId y) { return y; }>},
     {"Floor", "", 13, kFlat | kSteps},
-    {"Identity", "", 25, kPointwise | kView, IdentityGradient},
+    {"Identity", "", 25, kPointwise, IdentityGradient},
     {"IsInf", "", 20, kFlat},
     {"IsNaN", "", 20, kFlat},
     {"Log", "", 13, kPointwise, Quotient<[](B&, ValueId x, ValueId) { return x; }>},

@@ -290,7 +290,7 @@ void ShardTrilu(ShardQuery& query) {
 }
 
 constexpr Op View(std::string_view name) {
-  return {.name = name, .domain = "", .since_version = 25, .traits = kView, .gradient = ReshapeGradient};
+  return {.name = name, .domain = "", .since_version = 25, .gradient = ReshapeGradient};
 }
 
 constexpr Op Made(std::string_view name, int version) {

@@ -220,7 +220,7 @@ void InferShardsByRow(ShardQuery& query) {
   const Op* op = FindOp(query.node().domain, query.node().op);
   if (op != nullptr && op->shard != nullptr) return op->shard(query);
   if (op != nullptr && !op->samples.empty()) return ShardSamples(query, op->samples);
-  if (op != nullptr && op->has(kView)) return ShardView(query);
+  if (KeepsElements(query.node())) return ShardView(query);
   if (op != nullptr && op->has(kPointwise)) return ShardPointwise(query);
   for (int i = 0; i < query.num_inputs(); ++i) {
     if (!query.in(i).whole()) query.Refuse("it may mix samples: the operator has no sharding rule");

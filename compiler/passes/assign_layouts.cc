@@ -127,7 +127,7 @@ class LayoutAssigner {
     reader_ = &node;
     const Op* op = FindOp(node.domain, node.op);
     if (!node.regions.empty()) return Apply(node, PlainCall(node));
-    if (op != nullptr && op->has(kView)) {
+    if (KeepsElements(node)) {
       const ValueId in = node.inputs[0], out = node.outputs[0];
       const Shape &from = graph_.value(in).shape, &to = graph_.value(out).shape;
       if (from == to) {

@@ -93,7 +93,7 @@ void ChooseKernelsOf(const Graph& graph, const KnownInputs& known, ProgramPlan& 
       }
       continue;
     }
-    if (IsInputCopy(node) || (op != nullptr && (op->has(kView) || op->has(kCollective)))) continue;
+    if (IsInputCopy(node) || KeepsElements(node) || (op != nullptr && op->has(kCollective))) continue;
     KernelCall call = CallOf(graph, node, plan);
     for (size_t k = 0; k < call.values.size(); ++k) {
       if (const auto found = known.find(node.inputs[k]); found != known.end()) call.values[k] = found->second;

@@ -80,7 +80,7 @@ class Expressions {
   Tensor Evaluate(const Node& node) const {
     const Op* const op = FindOp(node.domain, node.op);
     // Views keep the elements and their order. Casts between floating-point types only round, which is not part of the function.
-    if (op != nullptr && (op->has(kView) || (node.op == "Cast" && IsFloating(graph_.value(node.outputs[0]).dtype)))) {
+    if (KeepsElements(node) || (op != nullptr && node.op == "Cast" && IsFloating(graph_.value(node.outputs[0]).dtype))) {
       return numbers_.contains(node.inputs[0]) ? numbers_.at(node.inputs[0]) : Tensor();
     }
     if (op == nullptr || !op->has(kPointwise) || op->has(kRandom) || node.outputs.size() != 1 || !node.domain.empty()) return {};

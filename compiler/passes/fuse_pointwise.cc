@@ -43,7 +43,7 @@ std::optional<PointwiseOp> RoundingOf(const Graph& graph, const Node& node, cons
 // Returns the number of functions of a node if it can be a member of a group.
 std::optional<int> FunctionsOf(const Graph& graph, const Node& node) {
   const Op* op = FindOp(node.domain, node.op);
-  if (op == nullptr || !op->has(kPointwise) || op->has(kView) || node.outputs.size() != 1) return std::nullopt;
+  if (op == nullptr || !op->has(kPointwise) || KeepsElements(node) || node.outputs.size() != 1) return std::nullopt;
   const auto program = PointwiseProgramOf(CallOf(graph, node, {}));
   if (!program) return std::nullopt;
   return static_cast<int>(program->instructions.size()) + (RoundingOf(graph, node, *program) ? 1 : 0);

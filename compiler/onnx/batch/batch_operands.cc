@@ -39,7 +39,7 @@ std::optional<int> SourceAxis(const Graph& graph, const Node& node, size_t i, in
     const int aligned = axis - (out_rank - rank);
     return aligned < 0 ? std::nullopt : std::optional(aligned);
   }
-  if (op != nullptr && op->has(kView))
+  if (KeepsElements(node))
     return i == 0 ? AxisOfView(graph.value(node.inputs[0]).shape, graph.value(node.outputs[0]).shape, axis) : std::nullopt;
   // Samples come from x, channels from the filters and the bias.
   if (IsOneOf(node, {"Conv"})) {
