@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <numeric>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -75,6 +76,21 @@ dnnl::convolution_forward::primitive_desc ForwardDesc(const Convolution& c, cons
   return {OneDnnEngine(), kind, algorithm, c.x, c.w, c.y, c.strides, c.dilations, c.pads_begin, c.pads_end, OneDnnUserScratch()};
 }
 
+// Whether an implementation writes past the end of its scratchpad. oneDNN 3.2's jit_1x1 collects the pixels that strides select, in whole
+// blocks of channels, but asks for memory for the channels that there are: too little if they do not fill the first block.
+bool OverrunsScratch(const dnnl::convolution_backward_weights::primitive_desc& desc, const Dims& strides) {
+  if (std::string_view(desc.impl_info_str()).find("1x1") == std::string_view::npos) return false;
+  if (std::all_of(strides.begin(), strides.end(), [](auto stride) { return stride == 1; })) return false;
+  const Desc weights = desc.diff_weights_desc();
+  const Dims dims = weights.get_dims(), inner = weights.get_inner_blks(), axes = weights.get_inner_idxs();
+  const size_t inputs = dims.size() - strides.size() - 1;  // the axis of the input channels, behind the groups if there are any
+  dnnl::memory::dim block = 1;
+  for (size_t i = 0; i < inner.size(); ++i) {
+    if (axes[i] == static_cast<dnnl::memory::dim>(inputs)) block *= inner[i];
+  }
+  return dims[inputs] < block;
+}
+
 template <typename P>
 PreparedConvolution Finish(const typename P::primitive_desc& desc, const Desc& weights, std::vector<OneDnnPrimitive::Argument> arguments) {
   for (auto& argument : arguments) {
@@ -109,8 +125,11 @@ PreparedConvolution QueryOneDnn(const KernelCall& call, bool channels_last) {
   if (call.op == "ConvGradWeight") {
     // Sums are float32 for every element type.
     const Desc w = ConvolutionOf(WithFloatWeights(call), channels_last).w;
-    const dnnl::convolution_backward_weights::primitive_desc desc(OneDnnEngine(), algorithm, c.x, w, c.y, c.strides, c.dilations,
-                                                                  c.pads_begin, c.pads_end, hint, OneDnnUserScratch());
+    dnnl::convolution_backward_weights::primitive_desc desc(OneDnnEngine(), algorithm, c.x, w, c.y, c.strides, c.dilations, c.pads_begin,
+                                                            c.pads_end, hint, OneDnnUserScratch());
+    while (OverrunsScratch(desc, c.strides)) {
+      if (!desc.next_impl()) throw dnnl::error(dnnl_unimplemented, "no implementation stays within its scratchpad");
+    }
     return Finish<dnnl::convolution_backward_weights>(desc, desc.diff_weights_desc(),
                                                       {{DNNL_ARG_SRC, c.x}, {DNNL_ARG_DIFF_DST, c.y}, {DNNL_ARG_DIFF_WEIGHTS, c.w}});
   }

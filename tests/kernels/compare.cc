@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "kernels/catalog/physical.h"
@@ -91,9 +92,15 @@ std::vector<Tensor> RunAndCompare(const KernelRow& row, const KernelCall& call, 
                   : on_input                 ? const_cast<void*>(in[static_cast<size_t>(alias->input)])
                                              : memory.back().tensor.data());
   }
-  Tensor scratch(DType::kUint8, {(row.scratch_bytes ? row.scratch_bytes(call) : 0) + 1});
-  std::memset(scratch.data(), 0xFF, static_cast<size_t>(scratch.bytes()));
-  MakeCpuKernel(row, call)->Run(in.data(), out.data(), scratch.data(), nullptr);
+  // Generated code of libraries is not instrumented, so bytes behind the scratch memory show whether it writes too far.
+  constexpr int64_t kGuard = 4096;
+  const int64_t scratch_bytes = row.scratch_bytes ? row.scratch_bytes(call) : 0;
+  Tensor scratch(DType::kUint8, {scratch_bytes + kGuard});
+  auto* const bytes = static_cast<uint8_t*>(scratch.data());
+  std::fill_n(bytes, scratch.bytes(), uint8_t{0xFF});
+  MakeCpuKernel(row, call)->Run(in.data(), out.data(), bytes, nullptr);
+  EXPECT_EQ(std::count(bytes + scratch_bytes, bytes + scratch.bytes(), uint8_t{0xFF}), kGuard)
+      << what << ": writes past its scratch memory";
   std::vector<Tensor> results(call.outputs.size());
   for (size_t k = 0; k < call.outputs.size(); ++k) {
     const OperandType& type = call.outputs[k];

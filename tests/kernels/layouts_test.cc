@@ -343,7 +343,7 @@ TEST(ChannelsLast, WeightGradientsOfDenseConvolutions) {
 }
 
 // The weight gradient of dense convolutions with the library's kernel, in parts of images and rows: fewer images than parts, rows whose
-// windows see only padding, and last windows that end before the input does.
+// windows see only padding, last windows that end before the input does, and strided windows of one point over few channels.
 TEST(ChannelsLast, WeightGradientsInParts) {
   std::mt19937_64 random(TestSeed());
   struct Case {
@@ -357,6 +357,8 @@ TEST(ChannelsLast, WeightGradientsInParts) {
                         {{7, 8, 30, 30}, 16, {3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1},
                         {{35, 8, 30, 30}, 8, {1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},
                         {{1, 4, 50, 30}, 8, {3, 5}, {3, 1}, {0, 4, 0, 0}, {2, 2}, 1},
+                        {{8, 6, 12, 12}, 12, {1, 1}, {2, 2}, {0, 0, 0, 0}, {1, 1}, 1},
+                        {{8, 3, 13, 11}, 8, {1, 1}, {3, 2}, {0, 0, 0, 0}, {1, 1}, 1},
                         {{1, 8, 40, 40}, 16, {3, 3}, {1, 1}, {12, 1, 12, 1}, {12, 1}, 1},
                         {{1, 4, 9, 30}, 16, {3, 3}, {1, 1}, {6, 6, 6, 6}, {1, 1}, 1},
                         {{1, 8, 16, 17, 18}, 8, {3, 3, 3}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}, {1, 1, 1}, 1},
