@@ -261,6 +261,7 @@ void RunCheckpoints::TakeResult() {
   const SavedCheckpoint saved = *std::exchange(saved_, std::nullopt);
   for (const std::string& warning : saved.warnings) Warn(warning);
   last_path_ = saved.path;
+  ++saves_;
   saved_batch_ = current_.batch;
   saved_step_ = current_.step;
 }

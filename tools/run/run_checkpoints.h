@@ -61,6 +61,7 @@ class RunCheckpoints : public TrainerObserver {
   void WaitIgnoringErrors();
 
   int64_t saved_step() const { return saved_step_; }           // of the last save; -1: none
+  int64_t saves() const { return saves_; }                     // checkpoints that this process has written
   const std::string& last_path() const { return last_path_; }  // "" where nothing was saved or restored
   double seconds() const { return seconds_; }                  // for which saves blocked the run
 
@@ -109,7 +110,7 @@ class RunCheckpoints : public TrainerObserver {
   RunScreen* screen_ = nullptr;
   std::optional<Checkpoint> restored_;
   std::string trainer_state_, records_state_, last_path_;
-  int64_t saved_batch_ = -1, saved_step_ = -1;
+  int64_t saved_batch_ = -1, saved_step_ = -1, saves_ = 0;
   double seconds_ = 0;
 
   // The write in progress, of current_.

@@ -12,10 +12,11 @@ void RunInstruments::Measure(const Configuration& configuration, Session& sessio
   if (const std::string& path = configuration.Text("log.profile"); !path.empty()) profile_.emplace(session, plan, path);
 }
 
-void RunInstruments::Begin(const Configuration& configuration, Session& session, const std::string& run, const std::string& model) {
+void RunInstruments::Begin(const Configuration& configuration, Session& session, const std::string& run, const std::string& model,
+                           const RunCheckpoints& checkpoints) {
   trace_ = RunTrace::Make(session, configuration, 0);
   if (!server_) return;
-  metrics_.emplace(run, model, session.plan().loss_terms);
+  metrics_.emplace(run, model, session.plan().loss_terms, [&checkpoints] { return checkpoints.saves(); });
   server_->Start();
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/session/trainer.h"
 #include "tools/config/configuration.h"
 #include "tools/run/metrics_server.h"
+#include "tools/run/run_checkpoints.h"
 #include "tools/run/run_metrics.h"
 #include "tools/run/run_profile.h"
 #include "tools/run/run_trace.h"
@@ -25,8 +26,10 @@ class RunInstruments {
   // command. `session` must outlive this object; `plan`: as stored on disk. Throws Error(kConfig) for invalid options.
   void Measure(const Configuration& configuration, Session& session, const Plan& plan);
 
-  // Call once the session has its initial or restored state. `run`: the folder; `model`: its path. Throws Error(kResource).
-  void Begin(const Configuration& configuration, Session& session, const std::string& run, const std::string& model);
+  // Call once the session has its initial or restored state. `run`: the folder; `model`: its path; `checkpoints`: borrowed. Throws
+  // Error(kResource).
+  void Begin(const Configuration& configuration, Session& session, const std::string& run, const std::string& model,
+             const RunCheckpoints& checkpoints);
 
   // After Begin: observers that must be called before the measured ones, in any order, and after them.
   std::vector<TrainerObserver*> first();

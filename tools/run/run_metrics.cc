@@ -68,8 +68,13 @@ void AddProcess(std::string& text, double started) {
 
 }  // namespace
 
-RunMetrics::RunMetrics(std::string run, std::string model, std::vector<std::string> terms)
-    : run_(std::move(run)), model_(std::move(model)), terms_(std::move(terms)), started_(Now()), in_bucket_(std::size(kBuckets) + 1) {}
+RunMetrics::RunMetrics(std::string run, std::string model, std::vector<std::string> terms, std::function<int64_t()> saves)
+    : run_(std::move(run)),
+      model_(std::move(model)),
+      terms_(std::move(terms)),
+      count_saves_(std::move(saves)),
+      started_(Now()),
+      in_bucket_(std::size(kBuckets) + 1) {}
 
 void RunMetrics::OnStep(const StepReport& step) {
   const auto now = Clock::now();
@@ -81,6 +86,7 @@ void RunMetrics::OnStep(const StepReport& step) {
   updates_ += step.result.updated ? 1 : 0;
   samples_ += step.rows;
   skipped_ += step.skipped ? 1 : 0;
+  saves_ = count_saves_();
   if (timed_) {
     const double seconds = std::chrono::duration<double>(now - step_end_).count();
     step_seconds_ += seconds;
@@ -105,9 +111,7 @@ void RunMetrics::OnEpoch(const EpochReport& epoch) {
 
 void RunMetrics::OnSave(SaveReason) {
   const std::lock_guard lock(mutex_);
-  // Several reasons at one batch make one checkpoint.
-  if (last_.result.batch != saved_batch_) ++saves_;
-  saved_batch_ = last_.result.batch;
+  saves_ = count_saves_();
   timed_ = false;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -14,8 +16,9 @@ namespace gradloom {
 // Observes steps on the run's thread, and builds pages on another one.
 class RunMetrics : public TrainerObserver {
  public:
-  // `run`: the folder; `model`: its path. Both are labels of the page. `terms`: the plan's loss_terms.
-  RunMetrics(std::string run, std::string model, std::vector<std::string> terms);
+  // `run`: the folder; `model`: its path. Both are labels of the page. `terms`: the plan's loss_terms. `saves`: the number of checkpoints
+  // that this process has written; called on the run's thread.
+  RunMetrics(std::string run, std::string model, std::vector<std::string> terms, std::function<int64_t()> saves);
 
   void OnStep(const StepReport& step) override;
   void OnEvaluation(const EvaluationReport& evaluation) override;
@@ -30,6 +33,7 @@ class RunMetrics : public TrainerObserver {
 
   const std::string run_, model_;
   const std::vector<std::string> terms_;
+  const std::function<int64_t()> count_saves_;
   const double started_;  // seconds of the epoch
 
   mutable std::mutex mutex_;
@@ -37,7 +41,6 @@ class RunMetrics : public TrainerObserver {
   bool stepped_ = false;
   double last_step_time_ = 0;                                                               // seconds of the epoch
   int64_t batches_ = 0, updates_ = 0, samples_ = 0, skipped_ = 0, epochs_ = 0, saves_ = 0;  // of this process
-  int64_t saved_batch_ = -1;
   Clock::time_point step_end_;
   bool timed_ = false;  // step_end_ is the end of the previous step, with nothing in between
   std::vector<int64_t> in_bucket_;

@@ -392,7 +392,7 @@ class TrainingRun {
     std::optional<RunRecords> recorder;
     OpenRecords(gpu_bytes, recorder);
     screen_.emplace(log_, configuration_, set_up_);
-    instruments_->Begin(configuration_, *session_, folder_->path(), set_up_.model_path);
+    instruments_->Begin(configuration_, *session_, folder_->path(), set_up_.model_path, *checkpoints_);
     std::vector<TrainerObserver*> listening = instruments_->first();
     listening.insert(listening.end(), {&*screen_, &*recorder, &*checkpoints_});
     instruments_->AddTo(listening);
