@@ -228,6 +228,10 @@ void Configuration::SetFlag(const Key& key, const std::vector<std::string>& word
   Assign(key, ParseWords(key, words, key.flag), OriginKind::kFlag, key.flag);
 }
 
+void Configuration::MarkRecorded() {
+  for (auto& [name, entry] : entries_) entry.origin.recorded = entry.origin.kind != OriginKind::kDefault;
+}
+
 void Configuration::ForgetSection(std::string_view section) {
   const Configuration untouched;
   for (const Key& key : Keys()) {

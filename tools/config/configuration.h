@@ -23,6 +23,7 @@ struct Origin {
   OriginKind kind = OriginKind::kDefault;
   std::string place;       // "gradloom.toml:14:1", "--set", "--lr"; empty for a default
   std::string overridden;  // the origin of another value that this one overrides; empty: none
+  bool recorded = false;   // whether a run or a plan has stored it
 
   // "default", "gradloom.toml:14:1", "--lr (over gradloom.toml:14:1)".
   std::string ToString() const;
@@ -38,6 +39,9 @@ class Configuration {
   void ReadFile(const std::string& path);
   // The same for text in memory, which errors call `name`; relative paths in it start at the working directory.
   void ReadText(const std::string& text, const std::string& name);
+
+  // Marks all that has been read so far as the record of a run or a plan, which perhaps an earlier release has written.
+  void MarkRecorded();
 
   // Applies "optimizer.lr=1e-3", with the value as in a file or as bare text. Throws Error(kConfig).
   void SetAssignment(const std::string& assignment);

@@ -51,6 +51,7 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
 Configuration ConfigurationFlags::Resolve(const std::string& base) const {
   Configuration configuration;
   if (!base.empty()) configuration.ReadFile(base);
+  configuration.MarkRecorded();
   // The folder of a run may come from anyone, and must not decide whom a process connects to.
   for (const Key& key : Keys()) {
     if (key.section() != "job" || !configuration.is_set(key.name)) continue;
@@ -82,6 +83,7 @@ Configuration ConfigurationFlags::Readable(const std::string& base) const {
 Configuration ConfigurationFlags::ResolveOver(const std::string& text, const std::string& name) const {
   Configuration configuration;
   configuration.ReadText(text, name);
+  configuration.MarkRecorded();
   AddSetFlags(configuration);
   return configuration;
 }

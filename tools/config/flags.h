@@ -26,11 +26,11 @@ class ConfigurationFlags {
   void Declare(CLI::App& app, uint8_t uses, bool model_word = true);
 
   // The defaults, `base` (the file of a run, which has no topology of a job; "": none), the files of -c, --set and the flags; later ones
-  // override earlier ones. Throws Error(kConfig, kIo, kLimit).
+  // override earlier ones. Values of `base` are marked as recorded. Throws Error(kConfig, kIo, kLimit).
   Configuration Resolve(const std::string& base = "") const;
   // The same as far as it can be read, without what is wrong; for how to report that.
   Configuration Readable(const std::string& base = "") const;
-  // Resolve on top of a text in the format of a file, which errors call `name`.
+  // Resolve on top of the recipe of a plan, a text in the format of a file, which errors call `name`.
   Configuration ResolveOver(const std::string& text, const std::string& name) const;
 
  private:

@@ -12,6 +12,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/job.h"
 #include "tools/run/micro_batch.h"
+#include "tools/run/optimizer_options.h"
 #include "tools/run/plan_recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/training_job.h"
@@ -64,12 +65,14 @@ void NameByFolder(const std::string& folder, Configuration& configuration) {
 }
 
 // The configuration as the run would store it. It stores what its processes have together and what a device processes at once, but flags
-// say what each process has and how its batches are divided; the same flags again change nothing.
+// say what each process has and how its batches are divided, and may choose another optimizer than a file, whose options are dropped; the
+// same flags again change nothing.
 Configuration AsStored(Configuration configuration, const TrainingJob& job) {
   job.CheckConfiguration(configuration, true);
   job.ShareDevices(configuration, true);
   if (configuration.origin("devices.target").place == kJobOrigin) configuration.Reset("devices.target");
   ApplyMicroBatch(configuration);
+  DropOptionsOfOthers(configuration);
   return configuration;
 }
 

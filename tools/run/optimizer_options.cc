@@ -48,7 +48,7 @@ std::string ChooserOf(const char* key) { return std::string(FindKey(key)->sectio
 void CheckOwnOptions(const Configuration& c) {
   for (const auto& [key, owners] : kOwnOptions) {
     const std::string section(FindKey(key)->section()), chooser = ChooserOf(key);
-    if (!IsChanged(c, *FindKey(key)) || IsListed(c.Text(chooser), owners)) continue;
+    if (!IsChanged(c, *FindKey(key)) || c.origin(key).recorded || IsListed(c.Text(chooser), owners)) continue;
     Reading(c, key, [&, name = std::string(key), list = std::string(owners)] {
       throw Error(ErrorCode::kConfig, name + " is an option of " + list + ", and the " + section + " is " + c.Text(chooser), "",
                   "leave it out, or choose another --" + section);
@@ -78,7 +78,9 @@ std::vector<ParameterGroup> GroupsOf(const Configuration& c) {
 void DropOptionsOfOthers(Configuration& c) {
   for (const auto& [key, owners] : kOwnOptions) {
     const std::string chooser = ChooserOf(key);
-    if (c.origin(key).kind < c.origin(chooser).kind && !IsListed(c.Text(chooser), owners)) c.Reset(key);
+    const Origin &option = c.origin(key), &choice = c.origin(chooser);
+    const bool overridden = choice.kind > OriginKind::kFile || (option.recorded && choice.kind == OriginKind::kFile && !choice.recorded);
+    if (option.kind == OriginKind::kFile && overridden && !IsListed(c.Text(chooser), owners)) c.Reset(key);
   }
 }
 

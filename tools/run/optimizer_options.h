@@ -9,11 +9,12 @@
 
 namespace gradloom {
 
-// Resets options that the chosen optimizer or schedule does not have, if they come from a weaker source than its name: those of a file, a
-// plan or a run belong to what these chose, and a flag chose another.
+// Resets options that the chosen optimizer or schedule does not have, if they come from a file, a plan or a run, and its name from a
+// stronger source: they belong to what the former chose.
 void DropOptionsOfOthers(Configuration& configuration);
 
-// Throws Error(kConfig) for an option that the chosen optimizer or schedule does not have.
+// Throws Error(kConfig) for an option that the chosen optimizer or schedule does not have, unless it is recorded: earlier releases ignored
+// some of them.
 OptimizerOptions OptimizerOf(const Configuration& configuration);
 
 // `total_updates`: of the whole run; 0: unknown. Throws Error(kConfig).

@@ -73,7 +73,8 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   }
   for (const char* name :
        {"schedule.plateau_factor", "schedule.plateau_threshold", "schedule.plateau_cooldown", "schedule.plateau_min_lr"}) {
-    if (!IsChanged(configuration, *FindKey(name))) continue;
+    // Earlier releases ignored them.
+    if (!IsChanged(configuration, *FindKey(name)) || configuration.origin(name).recorded) continue;
     throw Error(ErrorCode::kConfig, std::string(FindKey(name)->flag) + " needs --plateau-patience",
                 Escaped(configuration.origin(name).place, 4096), "add --plateau-patience 10, or leave it out");
   }
