@@ -471,10 +471,10 @@ void Replication::AddNode(DeviceGraph& device, size_t at, Node node, bool whole,
   if (IsBoundary(node)) return device.Add(Boundary(std::move(node), samples), false);
   if (InTail(node)) return device.Add(std::move(node), false);
   if (AddsToPart(graph_, graph_.nodes[at])) return AddToPart(device, std::move(node), samples);
-  if (samples == 0) return whole ? device.Add(std::move(node), false) : LeaveOut(device, node);
-  node.attributes = dependence_.AttributesAt(at, samples);
+  if (samples > 0) node.attributes = dependence_.AttributesAt(at, samples);
   // Devices that compute the same must compute the same bits.
   if (whole) node.attributes.erase("deterministic");
+  if (samples == 0) return whole ? device.Add(std::move(node), false) : LeaveOut(device, node);
   if (const auto bodies = bodies_.find(at); bodies != bodies_.end()) bodies->second.ToDevice(node, device.builder(), samples);
   const ValueId out = graph_.nodes[at].outputs[0];
   const bool drawn = DrawsRandom(node) && out != kNoValue && shard(out).split();

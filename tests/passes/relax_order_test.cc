@@ -64,6 +64,8 @@ TEST(RelaxOrder, MarksGradientsOnGpus) {
 // Replicas of a weight must stay equal, so what each device computes for itself keeps its order. Gradients that devices sum need not.
 TEST(RelaxOrder, LeavesWhatEachDeviceComputesForItself) {
   EXPECT_EQ(Orders(AnyOrder(2, 8)), (Orderings{{"Conv", {0, 2}}, {"ConvGradInput", {0, 1}}, {"ConvGradWeight", {1, 1}}}));
+  // Of three devices, the last one has no samples.
+  EXPECT_EQ(Orders(AnyOrder(3, 4)), (Orderings{{"Conv", {0, 2}}, {"ConvGradInput", {0, 2}}, {"ConvGradWeight", {1, 2}}}));
   EXPECT_EQ(Orders(AnyOrder(2, 1)).at("ConvGradWeight").any, 0) << "a batch of one sample, which no device shares";
 }
 
