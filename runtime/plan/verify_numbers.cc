@@ -10,6 +10,7 @@
 #include "kernels/catalog/pointwise_tensors.h"
 #include "kernels/catalog/update.h"
 #include "runtime/base/error.h"
+#include "runtime/base/half.h"
 #include "runtime/base/views.h"
 #include "runtime/plan/verify_scope.h"
 
@@ -34,7 +35,28 @@ int ValueNumbers::NumberOf(const std::string& text) {
   return found->second;
 }
 
-Value ValueNumbers::Number(float value) { return Of(ValueKey("number").Add(int64_t{std::bit_cast<int32_t>(value)})); }
+Value ValueNumbers::Number(float value) {
+  const Value made = Of(ValueKey("number").Add(int64_t{std::bit_cast<int32_t>(value)}));
+  scalars_.emplace(made.number, value);
+  return made;
+}
+
+// Whether the value is known to be one of this 16-bit type.
+bool ValueNumbers::IsNarrow(const Value& value, DType dtype) const {
+  if (const auto scalar = scalars_.find(value.number); scalar != scalars_.end()) {
+    const float number = scalar->second;
+    return (dtype == DType::kFloat16 ? float{Half(number)} : float{Bfloat16(number)}) == number;
+  }
+  const auto narrow = narrow_.find(value.number);
+  return narrow != narrow_.end() && narrow->second == dtype;
+}
+
+Value ValueNumbers::Rounded(const Value& value, DType dtype) {
+  if (IsNarrow(value, dtype)) return value;
+  const Value rounded = Of(ValueKey("rounded").Add(value).Add(static_cast<int64_t>(dtype)));
+  narrow_[rounded.number] = dtype;
+  return rounded;
+}
 
 std::vector<Value> ValueNumbers::ResultsOf(const KernelCall& call, const std::vector<Value>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -77,31 +99,39 @@ std::vector<Value> ValueNumbers::ResultsOfFunctions(const PointwiseProgram& prog
     const OperandType& type = call.inputs[i];
     const bool is_repeated = type.present() && type.shape.elements() != 1 && type.shape.elements() != shape.elements();
     operands.push_back(is_repeated ? Of(ValueKey("repeated").Add(inputs[i]).Add(type.shape).Add(shape)) : inputs[i]);
+    if (is_repeated && Is16BitFloat(type.dtype)) narrow_[operands.back().number] = type.dtype;
   }
   for (float constant : program.constants) operands.push_back(Number(constant));
-  for (const PointwiseProgram::Instruction& instruction : program.instructions) {
-    if (instruction.op == PointwiseOp::kCopy) {
-      operands.push_back(operands[static_cast<size_t>(instruction.operands[0])]);
-      continue;
-    }
-    ValueKey key("function");
-    key.Add(PointwiseOpName(instruction.op));
-    for (int operand : instruction.operands) {
-      if (operand >= 0) key.Add(operands[static_cast<size_t>(operand)]);
-    }
-    operands.push_back(Of(key));
-  }
+  for (const PointwiseProgram::Instruction& instruction : program.instructions) operands.push_back(ResultOf(instruction, operands));
   std::vector<Value> results;
   for (size_t k = 0; k < call.outputs.size(); ++k) {
-    Value value = operands[static_cast<size_t>(program.outputs[k])];
+    const Value& value = operands[static_cast<size_t>(program.outputs[k])];
     const DType dtype = call.outputs[k].dtype;
-    const auto narrow = narrow_.find(value.number);
-    if (Is16BitFloat(dtype) && (narrow == narrow_.end() || narrow->second != dtype)) {
-      value = Of(ValueKey("rounded").Add(value).Add(static_cast<int64_t>(dtype)));
-    }
-    results.push_back(value);
+    results.push_back(Is16BitFloat(dtype) ? Rounded(value, dtype) : value);
   }
   return results;
+}
+
+Value ValueNumbers::ResultOf(const PointwiseProgram::Instruction& instruction, const std::vector<Value>& operands) {
+  std::vector<Value> own;
+  for (int operand : instruction.operands) {
+    if (operand >= 0) own.push_back(operands[static_cast<size_t>(operand)]);
+  }
+  const PointwiseOp op = instruction.op;
+  if (op == PointwiseOp::kCopy) return own[0];
+  if (op == PointwiseOp::kToFloat16) return Rounded(own[0], DType::kFloat16);
+  if (op == PointwiseOp::kToBfloat16) return Rounded(own[0], DType::kBfloat16);
+  ValueKey key("function");
+  key.Add(PointwiseOpName(op));
+  for (const Value& operand : own) key.Add(operand);
+  const Value result = Of(key);
+  if (!IsExact(op)) return result;
+  // The first operand of these only chooses what the result is.
+  if (op == PointwiseOp::kWhere || op == PointwiseOp::kReluGrad) own.erase(own.begin());
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    if (std::all_of(own.begin(), own.end(), [&](const Value& operand) { return IsNarrow(operand, dtype); })) narrow_[result.number] = dtype;
+  }
+  return result;
 }
 
 std::vector<Value> ValueNumbers::ResultsOfTensors(const KernelCall& call, const std::vector<Value>& inputs) {

@@ -61,7 +61,7 @@ class ValueKey {
 
 // A launch, its reorders and views aside, is its operator, attributes and types. Pointwise operators are numbered function by function, and
 // updates of several parameters one by one, so that it does not matter what was fused: that may differ between ranks with more and fewer
-// samples.
+// samples. Rounding to 16 bits is a function as well, whether a fused operator passes the result on or writes it to memory.
 class ValueNumbers {
  public:
   // The value of this key. It is own if any of the values in the key is.
@@ -76,13 +76,17 @@ class ValueNumbers {
 
  private:
   int NumberOf(const std::string& text);
+  bool IsNarrow(const Value& value, DType dtype) const;
+  Value Rounded(const Value& value, DType dtype);
+  Value ResultOf(const PointwiseProgram::Instruction& instruction, const std::vector<Value>& operands);
   std::vector<Value> ResultsOfAny(const KernelCall& call, const std::vector<Value>& inputs);
   std::vector<Value> ResultsOfFunctions(const PointwiseProgram& program, const KernelCall& call, const std::vector<Value>& inputs);
   std::vector<Value> ResultsOfTensors(const KernelCall& call, const std::vector<Value>& inputs);
   std::vector<Value> ResultsOfUpdates(const KernelCall& call, const std::vector<Value>& inputs);
 
   std::unordered_map<std::string, int> numbers_;
-  std::unordered_map<int, DType> narrow_;  // by number: the 16-bit type that represents the value exactly, if one is known
+  std::unordered_map<int, float> scalars_;  // by number: those of Number
+  std::unordered_map<int, DType> narrow_;   // by number: the 16-bit type that represents the value exactly, if one is known
   int next_ = 0;
 };
 

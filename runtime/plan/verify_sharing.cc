@@ -78,9 +78,11 @@ class SharingCheck : EntryRanks {
         flows_[done].forced = flows_[done].next;
         ready.push_back(done);
       }
-      const size_t f = ready.back();
+      const size_t f = ready.back(), before = flows_[f].next;
       ready.pop_back();
       Advance(f);
+      // Otherwise those that wait for each other would wake each other for ever.
+      if (flows_[f].next == before) continue;
       for (size_t waiting : std::exchange(flows_[f].waiting, {})) ready.push_back(waiting);
     }
     for (size_t f = 0; f < flows_.size() && !faults_.full(); ++f) CheckSummedOnce(flows_[f]);
@@ -228,13 +230,12 @@ class SharingCheck : EntryRanks {
     if (pieces.empty()) {
       const Buffer& whole = values.of.buffers[family];
       const auto found = values.given.find(BytesIn(whole));
-      return PartOf({whole.bytes, found != values.given.end() ? found->second : Given(flow, whole)}, read.offset - whole.offset,
-                    read.bytes);
+      return PartOf({whole.bytes, found != values.given.end() ? found->second : Given(flow, whole)}, read, read.offset - whole.offset);
     }
     const auto after = pieces.upper_bound(read.offset);
     if (after != pieces.begin()) {
       const auto& [offset, piece] = *std::prev(after);
-      if (read.offset + read.bytes <= offset + piece.bytes) return PartOf(piece, read.offset - offset, read.bytes);
+      if (read.offset + read.bytes <= offset + piece.bytes) return PartOf(piece, read, read.offset - offset);
     }
     ValueKey key("parts");
     for (auto it = pieces.lower_bound(read.offset); it != pieces.end() && it->first < read.offset + read.bytes; ++it)
@@ -242,8 +243,12 @@ class SharingCheck : EntryRanks {
     return numbers_.Of(key);
   }
 
-  Value PartOf(const Piece& piece, int64_t offset, int64_t bytes) {
-    return bytes == piece.bytes ? piece.value : numbers_.Of(ValueKey("part").Add(piece.value).Add(offset).Add(bytes));
+  // Which elements are read at this offset depends on the type and layout, which values are numbered without.
+  Value PartOf(const Piece& piece, const Buffer& read, int64_t offset) {
+    if (read.bytes == piece.bytes) return piece.value;
+    ValueKey key("part");
+    key.Add(piece.value).Add(offset).Add(read.bytes).Add(static_cast<int64_t>(read.dtype)).Add(read.layout.ToString());
+    return numbers_.Of(key);
   }
 
   // A value from before the step, which has elements.
@@ -265,7 +270,8 @@ class SharingCheck : EntryRanks {
       case Arena::kState: {
         const int state = flow.tables->state.at(buffer.offset);
         const bool partial = plan_.state[static_cast<size_t>(state)].partial;
-        return partial ? Value{numbered("part of rank", static_cast<int64_t>(flow.rank)).number, true} : numbered("state", state);
+        if (!partial) return numbered("state", state);
+        return {numbers_.Of(ValueKey("part of rank").Add(static_cast<int64_t>(flow.rank)).Add(int64_t{state})).number, true};
       }
       case Arena::kInput:
       case Arena::kTransient: break;
@@ -276,7 +282,8 @@ class SharingCheck : EntryRanks {
   Value ConstantAt(const Flow& flow, const Buffer& buffer) {
     const int index = flow.tables->constants.at(buffer.offset);
     const Tensor& value = plan_.constants[static_cast<size_t>(index)].value;
-    if (value.dtype() == DType::kFloat32 && value.elements() == 1) return numbers_.Number(*static_cast<const float*>(value.data()));
+    const bool is_number = value.elements() == 1 && (value.dtype() == DType::kFloat32 || Is16BitFloat(value.dtype()));
+    if (is_number) return numbers_.Number(static_cast<float>(ElementAsDouble(value.view(), 0)));
     if (value.bytes() > kMaxComparedBytes) return numbers_.Of(ValueKey("constant").Add(int64_t{index}));
     const std::string_view bytes(static_cast<const char*>(value.data()), static_cast<size_t>(value.bytes()));
     return numbers_.Of(ValueKey("elements").Add(static_cast<int64_t>(value.dtype())).Add(bytes));
@@ -459,7 +466,9 @@ class SharingCheck : EntryRanks {
       const auto [rank, count] = provider;
       const Flow& flow = FlowOf(rank);
       const Value value = Read(flow, flow.values, key.second);
-      const bool differs = (value.own && count > 1) || (number >= 0 && number != value.number);
+      // One of several ranks that run the program may provide it, beside ranks that run others.
+      const bool own = value.own && !flow.alone && (count > 1 || providers.size() > 1);
+      const bool differs = own || (number >= 0 && number != value.number);
       number = value.number;
       if (!differs) continue;
       return faults_.Add(

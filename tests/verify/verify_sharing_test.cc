@@ -474,6 +474,64 @@ TEST(VerifySharing, FusedAndSingleOperatorsAreAlike) {
   }
 }
 
+// A fused operator rounds what it passes on as memory would, but not what needs no rounding.
+TEST(VerifySharing, FusedAndSingleOperatorsRoundAlike) {
+  using enum PointwiseOp;
+  for (const bool rounds : {true, false}) {
+    Plan plan = EmptyPlan();
+    const int w = AddState(plan, "w", kN);
+    for (const bool fused : {true, false}) {
+      ProgramBuilder b(plan);
+      const int s = b.State(w), y = b.Value("y", kN), next = b.State(w, "'");
+      const auto launch = [&](std::initializer_list<PointwiseOp> functions, int from, int to) {
+        PointwiseProgram program{.num_inputs = 1};
+        int result = 0;
+        for (const PointwiseOp function : functions) result = program.Emit(function, result);
+        program.outputs = {result};
+        Instruction& instruction = b.program().instructions[static_cast<size_t>(b.Launch("Fused", {from}, {to}))];
+        instruction.domain = "gradloom";
+        instruction.attributes = program.ToAttributes();
+      };
+      if (fused) {
+        rounds ? launch({kExp, kToBfloat16, kRelu, kSqrt}, s, y) : launch({kExp, kRelu, kSqrt}, s, y);
+      } else {
+        const int first = b.Value("first", kN, -1, DType::kBfloat16), second = b.Value("second", kN, -1, DType::kBfloat16);
+        launch({kExp}, s, first);
+        launch({kRelu}, first, second);
+        launch({kSqrt}, second, y);
+      }
+      b.Launch("Update", {s, y}, {next});
+      plan.programs.push_back(b.Take());
+    }
+    AddStep(plan, {0, 1});
+    if (rounds) {
+      EXPECT_EQ(Faults(plan), "");
+    } else {
+      ExpectFault(plan, kDiffers);
+    }
+  }
+}
+
+// Rank 0 gets a value from rank 3, rank 2 one from rank 0, and rank 1, which runs the program of rank 0, one from rank 2.
+TEST(VerifySharing, ProgramsMayWaitForEachOther) {
+  Plan plan = EmptyPlan();
+  const auto add = [&](bool receives, bool sends) {
+    ProgramBuilder b(plan);
+    const int value = b.Value("value", kN);
+    receives ? b.Recv(value, 0) : b.Launch("Fill", {}, {value});
+    if (sends) b.Send(value, 1);
+    plan.programs.push_back(b.Take());
+  };
+  add(true, true);
+  add(true, true);
+  add(false, true);
+  add(true, false);
+  AddEntry(plan, EntryKind::kEval, 5 * kN, {0, 0, 1, 2, 3});
+  const std::vector<std::vector<int>> peers = {{3, 2}, {2, 4}, {0, 1}, {0, 0}, {1}};
+  for (size_t r = 0; r < peers.size(); ++r) plan.entries[0].ranks[r].peers = peers[r];
+  EXPECT_EQ(Faults(plan), "");
+}
+
 // A fetch without samples is taken from one rank, so it must be the same on all.
 TEST(VerifySharing, FetchesAreTheSameOnAllRanks) {
   for (const bool own_programs : {false, true}) {
