@@ -289,9 +289,7 @@ void ShardTrilu(ShardQuery& query) {
   query.set(0, shard);
 }
 
-constexpr Op View(std::string_view name) {
-  return {.name = name, .domain = "", .since_version = 25, .gradient = ReshapeGradient};
-}
+constexpr Op View(std::string_view name) { return {.name = name, .domain = "", .since_version = 25, .gradient = ReshapeGradient}; }
 
 constexpr Op Made(std::string_view name, int version) {
   return {.name = name, .domain = "", .since_version = version, .traits = kNoGradient};

@@ -18,6 +18,7 @@
 // Every program is walked once for an entry, however many ranks run it.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <set>
@@ -37,8 +38,6 @@ namespace {
 // iterations. If they do not suffice, or loops are nested deeper, all of it does if any of it does.
 constexpr int kMaxWalks = 4;
 constexpr int kMaxWalkedDepth = 3;
-// Places have constants of their own, so small ones are compared by their elements.
-constexpr int64_t kMaxComparedBytes = 4096;
 
 // The bytes of a buffer, by which a body and the program around it have the same value.
 using Bytes = std::tuple<Arena, int, int64_t, int64_t>;
@@ -284,9 +283,21 @@ class SharingCheck : EntryRanks {
     const Tensor& value = plan_.constants[static_cast<size_t>(index)].value;
     const bool is_number = value.elements() == 1 && (value.dtype() == DType::kFloat32 || Is16BitFloat(value.dtype()));
     if (is_number) return numbers_.Number(static_cast<float>(ElementAsDouble(value.view(), 0)));
-    if (value.bytes() > kMaxComparedBytes) return numbers_.Of(ValueKey("constant").Add(int64_t{index}));
-    const std::string_view bytes(static_cast<const char*>(value.data()), static_cast<size_t>(value.bytes()));
-    return numbers_.Of(ValueKey("elements").Add(static_cast<int64_t>(value.dtype())).Add(bytes));
+    return numbers_.Of(ValueKey("constant").Add(int64_t{FirstEqual(index)}));
+  }
+
+  // Places may have copies of a constant. Returns the first that was seen with the same elements.
+  int FirstEqual(int index) {
+    const auto known = first_equal_.find(index);
+    if (known != first_equal_.end()) return known->second;
+    const auto value = [&](int i) -> const Tensor& { return plan_.constants[static_cast<size_t>(i)].value; };
+    const Tensor& own = value(index);
+    std::vector<int>& others = distinct_constants_[{own.dtype(), own.bytes()}];
+    const auto equal = std::find_if(others.begin(), others.end(), [&](int other) {
+      return std::memcmp(value(other).data(), own.data(), static_cast<size_t>(own.bytes())) == 0;
+    });
+    if (equal == others.end()) return first_equal_[index] = others.emplace_back(index);
+    return first_equal_[index] = *equal;
   }
 
   // Notes the results of a launch, a copy, a branch or a loop.
@@ -524,8 +535,10 @@ class SharingCheck : EntryRanks {
   bool divided_ = false;          // whether ranks have different samples
   std::map<int, Tables> tables_;  // by place; flows refer to them
   std::vector<Flow> flows_;
-  std::map<int, size_t> flow_of_;  // by program
-  std::map<int, Next> next_;       // by state
+  std::map<int, size_t> flow_of_;                                             // by program
+  std::map<int, Next> next_;                                                  // by state
+  std::map<int, int> first_equal_;                                            // by constant: the first with the same elements
+  std::map<std::pair<DType, int64_t>, std::vector<int>> distinct_constants_;  // by type and bytes
 };
 
 }  // namespace

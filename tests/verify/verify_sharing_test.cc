@@ -437,6 +437,34 @@ TEST(VerifySharing, SendersNeedNotSendAlike) {
   }
 }
 
+// A constant may be at another place of the arena in each place, and is there twice then.
+TEST(VerifySharing, CopiesOfAConstantAreEqual) {
+  constexpr int64_t kLarge = 2048;
+  for (const bool equal : {true, false}) {
+    Plan plan = EmptyPlan();
+    const int w = AddState(plan, "w", kLarge);
+    int mask[2];
+    for (int place : {0, 1}) {
+      mask[place] = AddConstant(plan, "mask" + std::to_string(place), kLarge);
+      plan.constants.back().places = {place};
+      plan.constants.back().value.as<float>()[kLarge - 1] = equal ? 1.0F : static_cast<float>(place);
+    }
+    plan.places.push_back(plan.places[0]);
+    for (int place : {0, 1}) {
+      ProgramBuilder b(plan);
+      b.Launch("Update", {b.State(w), b.Constant(mask[place])}, {b.State(w, "'")});
+      plan.programs.push_back(b.Take());
+      plan.programs.Mutable(plan.programs.size() - 1).place = place;
+    }
+    AddStep(plan, {0, 1});
+    if (equal) {
+      EXPECT_EQ(Faults(plan), "");
+    } else {
+      ExpectFault(plan, kDiffers);
+    }
+  }
+}
+
 // Ranks with more and fewer samples may fuse what they have in common in other ways, and give it another shape.
 TEST(VerifySharing, FusedAndSingleOperatorsAreAlike) {
   for (const PointwiseOp second : {PointwiseOp::kNeg, PointwiseOp::kAbs}) {
