@@ -192,6 +192,7 @@ class CheckTest(unittest.TestCase):
         # Other words, and a part that is no copy of another.
         for other in ("offline.body.weight", "targeted.body.weight", "schemata.body.weight", "target.head.weight"):
             self.assertNotIn("no_grad", said(other, "online.body.weight"))
+        self.assertNotIn("no_grad", said("target.weight", "online.weight"))
 
     def test_inputs_with_one_value(self):
         """A target shape and a switch as inputs, which decide what is compiled."""

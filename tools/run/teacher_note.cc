@@ -57,8 +57,11 @@ std::string TeacherNote(const std::vector<CompileReport::Reason>& trained) {
       others.insert(weight.name.substr(dot + 1));
   }
   for (const auto& [path, module] : modules) {
-    if (module.copy && !std::all_of(module.rests.begin(), module.rests.end(), [&](const auto& rest) { return others.contains(rest); }))
-      continue;
+    // Every layer has a "weight", so a layer by itself is not taken for the copy of another.
+    const bool has_layers =
+        std::any_of(module.rests.begin(), module.rests.end(), [](const auto& rest) { return rest.find('.') != std::string::npos; });
+    const bool copies = std::all_of(module.rests.begin(), module.rests.end(), [&](const auto& rest) { return others.contains(rest); });
+    if (module.copy && !(has_layers && copies)) continue;
     const std::string pattern = "'" + Escaped(path) + "*'";
     const auto count = static_cast<int64_t>(module.rests.size());
     return "note    " + Counted(count, "weight") + " " + pattern + (count == 1 ? " is" : " are") +
