@@ -33,7 +33,9 @@ GraphMatch::GraphMatch(const Graph& graph) : graph_(graph), uses_(graph), kept_(
   }
   for (const Node& node : graph.nodes) {
     const bool moves = node.op == "Identity" || node.op == "Cast" || node.op == "Expand" || node.op == "Reshape";
-    if (!moves || !node.domain.empty() || graph.type(node.inputs[0]) != graph.type(node.outputs[0])) continue;
+    // A result that nobody reads may be absent.
+    const bool whole = moves && node.domain.empty() && node.outputs[0] != kNoValue;
+    if (!whole || graph.type(node.inputs[0]) != graph.type(node.outputs[0])) continue;
     plain_[static_cast<size_t>(node.outputs[0])] = Plain(node.inputs[0]);
   }
 }
