@@ -310,30 +310,30 @@ class CommandTest(unittest.TestCase):
         self.run_command(["compile", "model.onnx", *LOSS, "-c", "step.toml", "--steps", "4", "-o", "step.plan"])
         data = ["--data", "train.csv", "--map", "x=a..d", "--epochs", "1"]
         self.run_command(["train", "--plan", "step.plan", *data, "--schedule", "cosine", "--name", "by_step_plan"])
-        self.train_with("left", "-c", "step.toml", "--schedule", "cosine")
+        self.train_with("left_behind", "-c", "step.toml", "--schedule", "cosine")
         # The run does not keep them.
-        self.run_command(["eval", "runs/left", "--data", "train.csv"])
-        self.run_command(["resume", "runs/left", "--schedule", "step", "--gamma", "0.5", "--epochs", "5"])
-        self.run_command(["resume", "runs/left", "--schedule", "linear", "--epochs", "6"])
-        self.run_command(["eval", "runs/left", "--data", "train.csv"])
+        self.run_command(["eval", "runs/left_behind", "--data", "train.csv"])
+        self.run_command(["resume", "runs/left_behind", "--schedule", "step", "--gamma", "0.5", "--epochs", "5"])
+        self.run_command(["resume", "runs/left_behind", "--schedule", "linear", "--epochs", "6"])
+        self.run_command(["eval", "runs/left_behind", "--data", "train.csv"])
         # A file chooses for a run, too, and the same words again change nothing.
         sample_files.write("schedule.toml", b'version = 1\n[schedule]\nname = "step"\ngamma = 0.5\n')
-        again = [*TRAIN, "--name", "again", "-c", "schedule.toml", "--schedule", "constant", "--resume", "auto"]
+        again = [*TRAIN, "--name", "same_schedule", "-c", "schedule.toml", "--schedule", "constant", "--resume", "auto"]
         self.run_command(again)
         self.assertNotIn(", was ", self.run_command(again).stderr)
-        self.run_command(["resume", "runs/again", "-c", "schedule.toml", "--epochs", "5"])
+        self.run_command(["resume", "runs/same_schedule", "-c", "schedule.toml", "--epochs", "5"])
         sample_files.write("schedule.toml", b'version = 1\n[schedule]\nname = "constant"\n')
-        self.run_command(["resume", "runs/again", "-c", "schedule.toml", "--epochs", "6"])
+        self.run_command(["resume", "runs/same_schedule", "-c", "schedule.toml", "--epochs", "6"])
         # Words of the same command contradict each other.
         self.run_command([*TRAIN, "--name", "both", "--set", "schedule.gamma=0.5", "--schedule", "constant"], 4)
         # Earlier releases stored and ignored options of others.
-        path = "runs/again/config.toml"
+        path = "runs/same_schedule/config.toml"
         stored = sample_files.read(path)
         older = stored.replace(b"\n[schedule]\n", b"\n[schedule]\nmin_lr = 1e-4\n").replace(b"plateau_cooldown = 0", b"plateau_cooldown = 2")
         self.assertEqual(len(older), len(stored) + len("min_lr = 1e-4\n"))
         sample_files.write(path, older)
-        self.run_command(["eval", "runs/again", "--data", "train.csv"])
-        self.run_command(["resume", "runs/again", "--epochs", "7"])
+        self.run_command(["eval", "runs/same_schedule", "--data", "train.csv"])
+        self.run_command(["resume", "runs/same_schedule", "--epochs", "7"])
 
     def test_trains_by_a_plan(self):
         recipe = [*LOSS, "--batch", "16", "--optimizer", "adamw", "--weight-decay", "0.1", "--threads", "1"]
