@@ -439,65 +439,6 @@ class CommandTest(unittest.TestCase):
         losses = {json.loads(self.run_command(["eval", "runs/latin1", "--data", f"{name}.csv", "--json"]).stdout)["loss"] for name in ("latin1", "utf8")}
         self.assertEqual(len(losses), 1)
 
-    def test_a_linear_model_of_scikit_learn(self):
-        """LogisticRegression as skl2onnx writes it: the predicted class is the first output, the probabilities are divided by their sum."""
-        text = f"""<ir_version: 8, opset_import: ["ai.onnx.ml" : 1, "" : 17]> g (float[N, 4] x) => (int64[N] label, float[N, 3] probabilities) {{
-            label, scores = ai.onnx.ml.LinearClassifier <classlabels_ints = [0, 1, 2], coefficients = [{", ".join(["0.1", "-0.2", "0.3"] * 4)}],
-                intercepts = [0.0, 0.1, 0.2], multi_class = 1, post_transform = "SOFTMAX"> (x)
-            probabilities = ai.onnx.ml.Normalizer <norm = "L1"> (scores) }}"""
-        onnx.save(onnx.parser.parse_model(text), "logistic.onnx")
-        checked = self.run_command(["check", "logistic.onnx"])
-        self.assertIn("label/coefficients   (a weight of MatMul", checked.stdout + checked.stderr)
-        data = ["--data", "train.csv", "--map", "x=a..d", "--map", "target=label", "--eval-split", "20%", "--metric", "accuracy", "--lr", "0.05"]
-        done = self.run_command(["train", "logistic.onnx", *data, "--epochs", "20", "--name", "logistic", "--report", "json"])
-        self.assertIn("cross_entropy_of_probabilities(probabilities, target)   [guessed from the output [32,3], a softmax:", done.stderr)
-        first = self.run_command(["train", "logistic.onnx", *data, "--epochs", "1", "--name", "once", "--report", "json", "--devices", "cpu:2"])
-        self.assertLess(json.loads(done.stdout)["eval_loss"], json.loads(first.stdout)["eval_loss"])
-        self.run_command(["export", "runs/logistic", "-o", "logistic_trained.onnx"])
-        model = onnx.load("logistic_trained.onnx")
-        weights = {i.name: onnx.numpy_helper.to_array(i) for i in model.graph.initializer}
-        onnx.checker.check_model(model)
-        x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-        np.savez("points.npz", x=x)
-        self.run_command(["predict", "runs/logistic", "--data", "points.npz", "--map", "x=x", "-o", "predicted.npz"])
-        predicted = np.load("predicted.npz")
-        scores = x @ weights["label/coefficients"] + weights["label/intercepts"]
-        e = np.exp(scores - scores.max(1, keepdims=True))
-        np.testing.assert_allclose(predicted["probabilities"], e / e.sum(1, keepdims=True), atol=1e-6)
-        np.testing.assert_array_equal(predicted["label"], scores.argmax(1))
-
-    def test_a_model_that_ends_with_a_softmax(self):
-        def save(name, last):
-            text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w = {{{", ".join(["0.1", "-0.2"] * 6)}}}>
-                {{ z = MatMul (x, w)  y = {last} (z) }}"""
-            onnx.save(onnx.parser.parse_model(text), name)
-
-        data = ["--data", "train.csv", "--map", "x=a..d", "--map", "target=label", "--eval-split", "20%", "--epochs", "3", "--lr", "0.05"]
-        metrics = [word for name in ("accuracy", "top2", "f1", "auroc", "perplexity") for word in ("--metric", name)]
-        results = {}
-        for last in ("Identity", "Softmax"):
-            save(f"{last}.onnx", last)
-            done = self.run_command(["train", f"{last}.onnx", *data, *metrics, "--name", last, "--report", "json"])
-            self.assertEqual("cross_entropy_of_probabilities(y, target)   [guessed from the output [32,3], a softmax:" in done.stderr, last == "Softmax")
-            self.assertNotIn("warning", done.stderr)
-            results[last] = {name: value for name, value in json.loads(done.stdout).items() if name == "train_loss" or name.startswith("eval_")}
-        self.assertGreater(len(results["Softmax"]), 8)
-        for name, value in results["Identity"].items():
-            self.assertAlmostEqual(results["Softmax"][name], value, delta=2e-6, msg=name)
-        evaluated = json.loads(self.run_command(["eval", "runs/Softmax", "--json"]).stdout)
-        self.assertAlmostEqual(evaluated["loss"], results["Identity"]["eval_loss"], delta=2e-6)
-        self.run_command(["export", "runs/Softmax", "--training", "-o", "again.onnx"])
-        self.run_command(["train", "again.onnx", *data[:-2], "--name", "again"])
-        # A softmax of a softmax is permitted, with a warning.
-        self.assertIn("warning cross_entropy expects scores, but the output 'y' is a softmax",
-                      self.run_command(["train", "Softmax.onnx", *data, "--loss", "cross_entropy"]).stderr)
-        save("Sigmoid.onnx", "Sigmoid")
-        # One binary column per output.
-        data = [word.replace("target=label", "target=label,label,label") for word in data]
-        sample_files.write("yes.csv", "\n".join(re.sub(r"[12]$", "1", line) for line in sample_files.read("train.csv").decode().splitlines()) + "\n")
-        done = self.run_command(["train", "Sigmoid.onnx", *[word.replace("train.csv", "yes.csv") for word in data]])
-        self.assertIn("bce(y, target)   [guessed from the output [32,3], a sigmoid:", done.stderr)
-
     def test_flags_without_a_value(self):
         self.assertIn("error[E-CONFIG]: --epochs needs a value\n  help: see: gradloom train --help", self.run_command([*TRAIN, "--epochs"], 4).stderr)
 
