@@ -6,8 +6,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/catalog/pointwise.h"
-#include "runtime/base/error.h"
 #include "runtime/plan/verify_plan.h"
+#include "tests/verify/faults.h"
 #include "tests/verify/plan_builder.h"
 
 namespace gradloom {
@@ -15,25 +15,7 @@ namespace {
 
 constexpr int64_t kN = 16;
 
-std::string Faults(const Plan& plan) {
-  std::string text;
-  for (const PlanFault& fault : Verify(plan, FindTestKernel)) {
-    text += "[" + std::string(fault.check) + "] " + fault.where + ": " + fault.message + "\n";
-  }
-  return text;
-}
-
-void ExpectFault(const Plan& plan, std::string_view says) {
-  const std::string faults = Faults(plan);
-  EXPECT_NE(faults.find(says), std::string::npos) << "no fault says \"" << says << "\"; found:\n" << faults;
-}
-
-Plan Sample(const std::string& name) {
-  for (auto& [known, plan] : SamplePlans()) {
-    if (known == name) return plan;
-  }
-  throw Error(ErrorCode::kInternal, "no sample plan " + name);
-}
+std::string Faults(const Plan& plan) { return Text(Verify(plan, FindTestKernel)); }
 
 constexpr std::string_view kDiffers = "a value that is not the same on all ranks that hold it";
 
@@ -48,9 +30,9 @@ TEST(VerifySharing, SumsHaveEverySampleOnce) {
   Plan plan = Sample("gathered");
   plan.groups = {{{0}}, {{1, 2}}};
   for (size_t r : {1, 2}) plan.entries[0].ranks[r].groups[0] = 1;
-  ExpectFault(plan, "sums over group 0, which lacks the samples from 16");
-  ExpectFault(plan, "sums over group 1, which lacks the samples from 0");
-  ExpectFault(plan, kDiffers);
+  ExpectFault(plan, "ranks", {"sums over group 0, which lacks the samples from 16"});
+  ExpectFault(plan, "ranks", {"sums over group 1, which lacks the samples from 0"});
+  ExpectFault(plan, "ranks", {kDiffers});
 }
 
 TEST(VerifySharing, StagesOfOneReplicaHaveTheSameSamples) {
@@ -70,7 +52,7 @@ TEST(VerifySharing, StagesOfOneReplicaHaveTheSameSamples) {
     entry.ranks[r].shard_start = r < 2 ? 0 : kN;
     entry.ranks[r].shard_length = kN;
   }
-  ExpectFault(plan, "sums over group 0, which counts the samples from 0 several times");
+  ExpectFault(plan, "ranks", {"sums over group 0, which counts the samples from 0 several times"});
   plan.groups = {{{0, 2}}, {{1, 3}}};
   for (size_t r : {1, 3}) plan.entries[0].ranks[r].groups[0] = 1;
   EXPECT_EQ(Faults(plan), "");
@@ -85,7 +67,7 @@ TEST(VerifySharing, RejectsStatesThatDependOnTheRanksSamples) {
       instruction.group = -1;
     }
   }
-  ExpectFault(plan, "gives state 'w' a value that is not the same on all ranks that hold it: it depends on 'step'");
+  ExpectFault(plan, "ranks", {"gives state 'w' a value that is not the same on all ranks that hold it: it depends on 'step'"});
 }
 
 // The same values as above on one rank, on ranks with the same samples, and in a state of which each rank has a part, are in order.
@@ -116,7 +98,7 @@ TEST(VerifySharing, GatheredResultsReachAllRanks) {
   }
   ASSERT_EQ(sends.size(), 4U);
   sends[3]->uses = sends[1]->uses;
-  ExpectFault(plan, "gives state 'w' a value that is not the same on all ranks that hold it: it depends on 'step'");
+  ExpectFault(plan, "ranks", {"gives state 'w' a value that is not the same on all ranks that hold it: it depends on 'step'"});
 }
 
 // Two replicas of two stages. The second stage reads the first one's weight too and returns its part of the gradient. Both scale their
@@ -198,7 +180,7 @@ TEST(VerifySharing, StatesOfSeveralStagesNeedTheValueEverywhere) {
                                    [](const Instruction& instruction) { return instruction.op == "Update"; });
   const auto sum = std::find_if(program.buffers.begin(), program.buffers.end(), [](const Buffer& buffer) { return buffer.name == "sum"; });
   update->uses[1].buffer = static_cast<int>(sum - program.buffers.begin());
-  ExpectFault(plan, "gives state 'count' a value that is not the same on all ranks that hold it: entry 0, rank");
+  ExpectFault(plan, "ranks", {"gives state 'count' a value that is not the same on all ranks that hold it: entry 0, rank"});
 }
 
 // Nothing writes a part of a value that another stage gets.
@@ -271,8 +253,8 @@ Plan WithBodies(bool loop, bool decided_by_samples, bool returns_samples) {
 TEST(VerifySharing, FollowsBodies) {
   for (const bool loop : {false, true}) {
     EXPECT_EQ(Faults(WithBodies(loop, false, false)), "") << loop;
-    ExpectFault(WithBodies(loop, false, true), kDiffers);
-    ExpectFault(WithBodies(loop, true, false), kDiffers);
+    ExpectFault(WithBodies(loop, false, true), "ranks", {kDiffers});
+    ExpectFault(WithBodies(loop, true, false), "ranks", {kDiffers});
   }
 }
 
@@ -331,7 +313,7 @@ TEST(VerifySharing, FollowsResultsOfOneLaunch) {
     plan.programs.push_back(b.Take());
     AddStep(plan, {0, 0});
     if (result == 0) {
-      ExpectFault(plan, kDiffers);
+      ExpectFault(plan, "ranks", {kDiffers});
     } else {
       EXPECT_EQ(Faults(plan), "");
     }
@@ -354,7 +336,7 @@ TEST(VerifySharing, SurvivesLaunchesThatAreNoProgram) {
     b.Launch("Update", {s, of_s}, {next});
     plan.programs.push_back(b.Take());
     AddStep(plan, {0, 0});
-    ExpectFault(plan, kDiffers);
+    ExpectFault(plan, "ranks", {kDiffers});
   }
 }
 
@@ -386,16 +368,16 @@ TEST(VerifySharing, OneRankMustNotUpdateInAnotherWay) {
   Plan mutant = plan;
   std::vector<Instruction>& updates = OwnProgram(mutant, 1).instructions;
   std::swap(updates.back().uses[1].buffer, updates[updates.size() - 2].uses[1].buffer);
-  ExpectFault(mutant, "gives state 'w' a value that is not the same on all ranks that hold it: entry 0, rank");
+  ExpectFault(mutant, "ranks", {"gives state 'w' a value that is not the same on all ranks that hold it: entry 0, rank"});
   mutant = plan;
   OwnProgram(mutant, 0).instructions.back().attributes.set("factor", 2.0);
-  ExpectFault(mutant, "gives state 'w' a value");
+  ExpectFault(mutant, "ranks", {"gives state 'w' a value"});
   // The parts of a bucket change places.
   mutant = plan;
   Program& own = OwnProgram(mutant, 1);
   for (const auto& [a, c] : {std::pair(g, h), std::pair(g_sum, h_sum)})
     std::swap(own.buffers[static_cast<size_t>(a)].offset, own.buffers[static_cast<size_t>(c)].offset);
-  for (const char* state : {"w", "v"}) ExpectFault(mutant, "gives state '" + std::string(state) + "' a value");
+  for (const char* state : {"w", "v"}) ExpectFault(mutant, "ranks", {"gives state '" + std::string(state) + "' a value"});
 }
 
 // Two places of two ranks hold a counter. One rank of the first place sends its next value to one of the second.
@@ -430,7 +412,7 @@ TEST(VerifySharing, SendersNeedNotSendAlike) {
     plan.entries[0].ranks[0].peers = {2};
     plan.entries[0].ranks[2].peers = {0};
     if (twice) {
-      ExpectFault(plan, "gives state 'count' a value");
+      ExpectFault(plan, "ranks", {"gives state 'count' a value"});
     } else {
       EXPECT_EQ(Faults(plan), "");
     }
@@ -460,7 +442,7 @@ TEST(VerifySharing, CopiesOfAConstantAreEqual) {
     if (equal) {
       EXPECT_EQ(Faults(plan), "");
     } else {
-      ExpectFault(plan, kDiffers);
+      ExpectFault(plan, "ranks", {kDiffers});
     }
   }
 }
@@ -497,7 +479,7 @@ TEST(VerifySharing, FusedAndSingleOperatorsAreAlike) {
     if (second == PointwiseOp::kNeg) {
       EXPECT_EQ(Faults(plan), "");
     } else {
-      ExpectFault(plan, kDiffers);
+      ExpectFault(plan, "ranks", {kDiffers});
     }
   }
 }
@@ -535,7 +517,7 @@ TEST(VerifySharing, FusedAndSingleOperatorsRoundAlike) {
     if (rounds) {
       EXPECT_EQ(Faults(plan), "");
     } else {
-      ExpectFault(plan, kDiffers);
+      ExpectFault(plan, "ranks", {kDiffers});
     }
   }
 }
@@ -575,7 +557,7 @@ TEST(VerifySharing, FetchesAreTheSameOnAllRanks) {
     plan.entries[0].ranks[1].fetches = {sum};
     EXPECT_EQ(Faults(plan), "");
     plan.entries[0].fetches[0].buffer = plan.entries[0].ranks[1].fetches[0] = loss;
-    ExpectFault(plan, "is not the same on all ranks that provide it");
+    ExpectFault(plan, "ranks", {"is not the same on all ranks that provide it"});
     plan.entries[0].ranks[1].fetches = {-1};
     EXPECT_EQ(Faults(plan), "");  // as of a device that gathers the samples
   }
@@ -599,7 +581,7 @@ TEST(VerifySharing, RejectsSumsThatAreOnlySummedAgain) {
     if (read) {
       EXPECT_EQ(Faults(plan), "");  // as of a square of a sum, of which each sample has the same gradient
     } else {
-      ExpectFault(plan, "sums 'once'");
+      ExpectFault(plan, "ranks", {"sums 'once'"});
     }
   }
 }
