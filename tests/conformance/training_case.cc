@@ -139,6 +139,11 @@ Json ParseFile(const std::string& path) {
 
 }  // namespace
 
+void Tolerance::Multiply(double factor) {
+  for (double* bound : {&loss_atol, &grad_atol, &grad_rtol, &param_atol, &param_rtol}) *bound *= factor;
+  for (double& bound : loss_rtol_steps) bound *= factor;
+}
+
 TrainingCase ReadTrainingCase(const std::string& folder) {
   const std::filesystem::path root(folder);
   const Json json = ParseFile((root / "case.json").string());

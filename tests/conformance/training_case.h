@@ -17,6 +17,8 @@ struct Tolerance {
   double grad_atol = 0, grad_rtol = 0;
   double param_atol = 0, param_rtol = 0;
   double outlier_fraction = 0;
+
+  void Multiply(double factor);  // all bounds
 };
 
 struct TrainingCase {
