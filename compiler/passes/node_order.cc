@@ -116,14 +116,14 @@ bool NodeOrder::AllBefore(const Reach& reach, int node, bool or_equal) const {
   return true;
 }
 
-int NodeOrder::LastBesides(const Reach& reach) const {
-  int last = -1;
+std::vector<int> NodeOrder::FirstAfter(const Reach& reach) const {
+  std::vector<int> first;
   for (const std::vector<int>& nodes : nodes_) {
     // Along a stream, ever more has ended.
     const auto after = std::partition_point(nodes.begin(), nodes.end(), [&](int node) { return !AllBefore(reach, node, false); });
-    if (after != nodes.begin()) last = std::max(last, *std::prev(after));
+    first.push_back(after == nodes.end() ? kForever : *after);
   }
-  return last;
+  return first;
 }
 
 void NodeOrder::Extend(Reach& reach, int node) const {

@@ -43,9 +43,8 @@ class NodeOrder {
   // Whether everything that `reach` covers has ended when the node begins; with `or_equal`, or is the node itself.
   bool AllBefore(const Reach& reach, int node, bool or_equal) const;
 
-  // The last node, in list order, of those that may begin before everything that `reach` covers has ended; -1 if there is none. Views are
-  // not counted.
-  int LastBesides(const Reach& reach) const;
+  // By stream: its first node that begins after everything that `reach` covers has ended; kForever if there is none. Views are not counted.
+  std::vector<int> FirstAfter(const Reach& reach) const;
 
   // Extends `reach` to cover a node.
   void Extend(Reach& reach, int node) const;

@@ -54,15 +54,14 @@ class Planner {
 
   void Pack() {
     std::vector<Interval> intervals = Intervals();
-    if (order_.num_streams() == 1) {
-      plan_.transient_bytes = PackIntervals(intervals);
-    } else {
+    if (order_.num_streams() > 1) {
       const std::vector<Reach> reaches = Reaches();
-      for (size_t i = 0; i < intervals.size(); ++i) intervals[i].until = order_.LastBesides(reaches[i]);
-      plan_.transient_bytes = PackIntervals(intervals, [&](size_t a, size_t b) {
-        return !order_.AllBefore(reaches[a], intervals[b].first, false) && !order_.AllBefore(reaches[b], intervals[a].first, false);
-      });
+      for (size_t i = 0; i < intervals.size(); ++i) {
+        intervals[i].stream = order_.stream(intervals[i].first);
+        intervals[i].over = order_.FirstAfter(reaches[i]);
+      }
     }
+    plan_.transient_bytes = PackIntervals(intervals);
     auto next = intervals.begin();
     for (Storage& storage : storages_) {
       if (!storage.fixed) storage.fixed = Placement{Arena::kTransient, (next++)->offset, -1};

@@ -67,31 +67,139 @@ TEST(PackIntervals, LongChain) {
   EXPECT_LE(size, bound + bound / 100);
 }
 
-// On two streams, a value of one may be in use while any later one of the other begins, up to the next wait.
-TEST(PackIntervals, SeveralStreams) {
-  for (const int count : {300, 20000}) {
-    SCOPED_TRACE(count);
-    constexpr int kBetweenWaits = 10;
-    std::mt19937_64 random(11);
-    std::vector<Interval> intervals;
-    for (int i = 0; i < count; ++i) {
-      const int last = i + static_cast<int>(random() % 4) + (i % 3 == 0 && count > 1000 ? 8000 : 0);
-      intervals.push_back({static_cast<int64_t>(1 + random() % 2000), i, last, 0, (last / kBetweenWaits + 1) * kBetweenWaits});
-    }
-    const auto together = [&](size_t a, size_t b) {
-      return a % 2 != b % 2 && intervals[b].first <= intervals[a].until && intervals[a].first <= intervals[b].until;
+// Steps of several streams, some of which wait for earlier steps of others.
+class Streams {
+ public:
+  Streams(std::vector<int> stream_of, int count) : stream_of_(std::move(stream_of)), count_(count) {}
+
+  // Steps are added in order; each comes after the previous one of its stream, and after those that it waits for.
+  void Add(const std::vector<int>& waits) {
+    const size_t step = clocks_.size();
+    std::vector<int> clock(static_cast<size_t>(count_), -1);  // by stream: its last step that has ended
+    const auto join = [&](int before) {
+      for (int s = 0; s < count_; ++s) Raise(clock, s, clocks_[static_cast<size_t>(before)][static_cast<size_t>(s)]);
+      Raise(clock, stream_of_[static_cast<size_t>(before)], before);
     };
-    const int64_t size = PackIntervals(intervals, together);
-    EXPECT_GE(size, PackingBound(intervals));
-    ExpectNoOverlap(intervals, size, count / 100);
-    for (size_t a = 0; a < intervals.size(); a += static_cast<size_t>(count / 100)) {
-      for (size_t b = 0; b < intervals.size(); ++b) {
-        const Interval &one = intervals[a], &two = intervals[b];
-        if (a == b || !together(a, b)) continue;
-        ASSERT_TRUE(one.offset + one.bytes <= two.offset || two.offset + two.bytes <= one.offset) << a << " and " << b;
+    for (size_t before = step; before-- > 0;) {
+      if (stream_of_[before] != stream_of_[step]) continue;
+      join(static_cast<int>(before));
+      break;
+    }
+    for (int before : waits) join(before);
+    clocks_.push_back(std::move(clock));
+  }
+
+  int stream(int step) const { return stream_of_[static_cast<size_t>(step)]; }
+  bool Before(int a, int b) const { return clocks_[static_cast<size_t>(b)][static_cast<size_t>(stream(a))] >= a; }
+
+  // In use from its first step to those that read it.
+  Interval Used(int64_t bytes, int first, const std::vector<int>& reads) const {
+    Interval interval{.bytes = bytes, .first = first, .last = first, .stream = stream(first), .over = {}};
+    for (int read : reads) interval.last = std::max(interval.last, read);
+    interval.over.assign(static_cast<size_t>(count_), Interval::kNever);
+    for (int step = static_cast<int>(clocks_.size()); step-- > interval.last;) {
+      bool over = Before(first, step);
+      for (int read : reads) over = over && Before(read, step);
+      if (over) interval.over[static_cast<size_t>(stream(step))] = step;
+    }
+    return interval;
+  }
+
+ private:
+  static void Raise(std::vector<int>& clock, int stream, int step) {
+    clock[static_cast<size_t>(stream)] = std::max(clock[static_cast<size_t>(stream)], step);
+  }
+
+  const std::vector<int> stream_of_;
+  const int count_;
+  std::vector<std::vector<int>> clocks_;
+};
+
+// Draws reads of a value that are ordered after the step that makes it, up to `ahead` steps later.
+std::vector<int> DrawReads(const Streams& streams, int first, int steps, int ahead, std::mt19937_64& random) {
+  std::vector<int> reads;
+  for (int k = 0; k < 3; ++k) {
+    const int read = first + 1 + static_cast<int>(random() % static_cast<uint64_t>(ahead));
+    if (read < steps && streams.Before(first, read)) reads.push_back(read);
+  }
+  return reads;
+}
+
+TEST(PackIntervals, SeveralStreams) {
+  constexpr int kSteps = 200;
+  for (const int count : {2, 3, 5}) {
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      SCOPED_TRACE(std::to_string(count) + " streams, seed " + std::to_string(seed));
+      std::mt19937_64 random(seed);
+      std::vector<int> stream_of;
+      for (int i = 0; i < kSteps; ++i) stream_of.push_back(static_cast<int>(random() % static_cast<uint64_t>(count)));
+      Streams streams(stream_of, count);
+      for (int i = 0; i < kSteps; ++i) {
+        const bool waits = i > 0 && random() % 3 == 0;
+        streams.Add(waits ? std::vector<int>{i - 1 - static_cast<int>(random() % static_cast<uint64_t>(std::min(i, 8)))}
+                          : std::vector<int>{});
+      }
+      std::vector<Interval> intervals;
+      std::vector<std::vector<int>> uses;
+      for (int first = 0; first < kSteps; ++first) {
+        std::vector<int> reads = DrawReads(streams, first, kSteps, 30, random);
+        intervals.push_back(streams.Used(static_cast<int64_t>(random() % 2000), first, reads));
+        reads.push_back(first);
+        uses.push_back(std::move(reads));
+      }
+      for (const bool by_time : {false, true}) {
+        std::vector<Interval> packed = intervals;
+        const int64_t size = by_time ? PackInOrderOfTime(packed) : PackIntervals(packed);
+        const auto ended = [&](size_t a, size_t b) {
+          return std::all_of(uses[a].begin(), uses[a].end(), [&](int use) { return streams.Before(use, packed[b].first); });
+        };
+        for (size_t a = 0; a < packed.size(); ++a) {
+          ASSERT_LE(packed[a].offset + packed[a].bytes, size);
+          for (size_t b = 0; b < a; ++b) {
+            const Interval &one = packed[a], &two = packed[b];
+            if (one.bytes == 0 || two.bytes == 0 || ended(a, b) || ended(b, a)) continue;
+            ASSERT_TRUE(one.offset + one.bytes <= two.offset || two.offset + two.bytes <= one.offset) << a << " and " << b;
+          }
+        }
       }
     }
   }
+}
+
+// Two streams wait for each other at every step, so that their values share bytes as on one stream. A third, which waits for none, has few
+// values; nothing that the others have used is over for it.
+TEST(PackIntervals, LongChainBesideAnIndependentStream) {
+  constexpr int kSteps = 3000;
+  std::vector<int> stream_of;
+  for (int i = 0; i < kSteps; ++i) stream_of.push_back(i % 100 == 99 ? 2 : i % 2);
+  Streams streams(stream_of, 3);
+  for (int i = 0; i < kSteps; ++i) {
+    std::vector<int> waits;
+    for (int before = i - 1; stream_of[static_cast<size_t>(i)] != 2 && before >= 0 && waits.empty(); --before) {
+      if (stream_of[static_cast<size_t>(before)] == 1 - stream_of[static_cast<size_t>(i)]) waits.push_back(before);
+    }
+    streams.Add(waits);
+  }
+  std::mt19937_64 random(5);
+  std::vector<Interval> intervals;
+  constexpr int kLived = 600;
+  for (int first = 0; first + kLived < kSteps; ++first) {
+    if (streams.stream(first) == 2) continue;
+    int last = first + kLived;
+    if (streams.stream(last) == 2) --last;
+    Interval interval{
+        .bytes = static_cast<int64_t>(1 + random() % 2000), .first = first, .last = last, .stream = streams.stream(first), .over = {}};
+    interval.over = {Interval::kNever, Interval::kNever, Interval::kNever};
+    for (int step = last + 1; step < std::min(last + 5, kSteps); ++step) {
+      int& over = interval.over[static_cast<size_t>(streams.stream(step))];
+      if (streams.stream(step) != 2 && streams.Before(last, step)) over = std::min(over, step);
+    }
+    intervals.push_back(std::move(interval));
+  }
+  const int64_t bound = PackingBound(intervals), size = PackInOrderOfTime(intervals);
+  EXPECT_GE(size, bound);
+  EXPECT_LE(size, bound + bound / 10);
+  ExpectNoOverlap(intervals, size, 97);
 }
 
 }  // namespace
