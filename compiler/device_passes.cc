@@ -16,8 +16,8 @@ void RunDevicePasses(PassContext& context, const PassControl& control) {
   RunStage(context, control, PassStage::kDevice);
   // Without the last passes it is not known how much memory a step needs.
   if ((limit == 0 && !full) || !control.stop_after.empty()) return;
-  const auto run = [&](int64_t bytes) {
-    context.recompute_bytes = bytes;
+  const auto run = [&](const RecomputeGoal& goal) {
+    context.recompute = goal;
     context.recomputed = {};
     context.graph = *original->Clone();
     context.fetch_names = names;
@@ -25,19 +25,28 @@ void RunDevicePasses(PassContext& context, const PassControl& control) {
     RunStage(context, control, PassStage::kDevice);
   };
   const Place& place = context.plan.places[static_cast<size_t>(context.place)];
-  std::pair<int64_t, int64_t> best{context.scheduled.transient_bytes, 0};  // bytes of the arena, and how much is recomputed
+  int64_t least = context.scheduled.transient_bytes;
+  RecomputeGoal best;
+  const auto keep_smallest = [&] {
+    if (context.scheduled.transient_bytes >= least) return;
+    least = context.scheduled.transient_bytes;
+    best = context.recompute;
+  };
   if (full) {
-    run(std::numeric_limits<int64_t>::max());
-    best = std::min(best, {context.scheduled.transient_bytes, context.recompute_bytes});
+    for (const bool segments : {false, true}) {
+      run({std::numeric_limits<int64_t>::max(), segments});
+      keep_smallest();
+    }
   }
   for (int round = 0; round < kMaxRounds && !full; ++round) {
     const int64_t over =
         place.state_bytes + place.constants_bytes + context.scheduled.transient_bytes + 2 * context.scheduled.input_bytes - limit;
-    if (over <= 0 || (round > 0 && context.recomputed.bytes < context.recompute_bytes)) break;
-    run(context.recompute_bytes + over + over / 4);
-    best = std::min(best, {context.scheduled.transient_bytes, context.recompute_bytes});
+    if (over <= 0 || (round > 0 && context.recomputed.saving < context.recompute.bytes)) break;
+    // An estimate that was too low once is corrected by more than what is missing.
+    run({context.recompute.bytes + over + over / (round == 0 ? 16 : 4)});
+    keep_smallest();
   }
-  if (best.second != context.recompute_bytes) run(best.second);
+  if (best != context.recompute) run(best);
 }
 
 }  // namespace gradloom

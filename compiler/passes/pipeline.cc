@@ -276,7 +276,7 @@ void RunKeepLogSums(PassContext& c) { KeepLogSums(c.graph, c.recipe.device, c.re
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
 
 void RunRecompute(PassContext& c) {
-  if (c.recompute_bytes > 0) c.recomputed = Recompute(c.graph, c.recompute_bytes, c.recipe.device, c.recipe.threads);
+  if (c.recompute.bytes > 0) c.recomputed = Recompute(c.graph, c.recompute, c.recipe.device, c.recipe.threads);
 }
 
 void RunOrderGradients(PassContext& c) { OrderGradients(c.graph); }
@@ -296,7 +296,11 @@ void RunCopyInputs(PassContext& c) {
   if (c.copies.all || !c.copies.feeds.empty()) CopyInputs(c.graph, c.copies);
 }
 
-void RunChooseStreams(PassContext& c) { ChooseStreams(c.graph, c.recipe.streams, c.recipe.threads, c.scheduled); }
+// A node that runs again depends on nothing of the backward pass. A second stream would run it early, and keep its result for long.
+void RunChooseStreams(PassContext& c) {
+  const bool one = c.recipe.streams == 0 && c.recompute.bytes > 0;
+  ChooseStreams(c.graph, one ? 1 : c.recipe.streams, c.recipe.threads, c.scheduled);
+}
 
 void RunAssignStreams(PassContext& c) { AssignStreams(c.graph, c.scheduled); }
 

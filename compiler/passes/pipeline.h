@@ -43,7 +43,7 @@ struct PassContext {
   int place = 0;             // of the ranks that will run the program
   const StateHolders* holders = nullptr;
   InputCopies copies;
-  int64_t recompute_bytes = 0;  // bytes of activations to recompute instead of keeping them
+  RecomputeGoal recompute;
   Recomputed recomputed;
 
   ValueId file_loss = kNoValue;                           // loss of the file's own algorithm

@@ -1,13 +1,14 @@
 #include "compiler/passes/recompute.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "compiler/cost/cost_model.h"
-#include "compiler/ops/op.h"
+#include "compiler/passes/forward_segments.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/node_order.h"
 #include "compiler/passes/remake_pointwise.h"
@@ -15,14 +16,16 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kMinBytes = 1 << 10;  // smaller values are not worth a launch
 constexpr size_t kLongestChain = 16;
+constexpr int kMaxTries = 4;  // to choose segments for more bytes, because those of the other values were fewer than expected
 
-// A value that could be recomputed, its bytes, and the time that recomputing it takes.
-struct Candidate {
-  ValueId value = kNoValue;
-  int64_t bytes = 0;
-  double seconds = 0;
+// What is recomputed.
+struct Selection {
+  std::vector<bool> saved;   // by value id: read by the backward pass, or by what is recomputed, and not recomputed itself
+  std::vector<bool> remade;  // by value id: made again with its segment; empty: none
+  std::map<ValueId, std::vector<int>> chosen;  // the nodes that recompute a value by itself
+  std::set<ValueId> anchors;                   // values that something is recomputed from
+  Recomputed sum;
 };
 
 class Recomputer {
@@ -32,40 +35,83 @@ class Recomputer {
         costs_(DefaultCosts(device)),
         threads_(threads),
         uses_(graph),
-        saved_(static_cast<size_t>(graph.num_values())),
-        originals_(graph.nodes) {
+        originals_(graph.nodes),
+        ran_again_(graph.nodes.size()) {
+    s_.saved.assign(static_cast<size_t>(graph.num_values()), false);
     const std::vector<bool> read = ReadByBackward();
-    for (size_t id = 0; id < saved_.size(); ++id) {
+    for (size_t id = 0; id < s_.saved.size(); ++id) {
       // The gradient of a loss may come from the forward pass, but the backward pass begins with it.
       const bool gradient = graph.value(static_cast<ValueId>(id)).role == Role::kGradient;
-      saved_[id] = !gradient && IsForward(static_cast<ValueId>(id)) && read[id];
+      s_.saved[id] = !gradient && IsForward(static_cast<ValueId>(id)) && read[id];
     }
   }
 
-  Recomputed Run(int64_t wanted_bytes) {
-    Recomputed made;
-    std::vector<Candidate> candidates = Candidates();
-    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-      return static_cast<double>(a.bytes) * b.seconds > static_cast<double>(b.bytes) * a.seconds;
-    });
-    for (const Candidate& candidate : candidates) {
-      if (made.bytes >= wanted_bytes) break;
-      // Chosen values are recomputed from it, so it must stay.
-      if (anchors_.contains(candidate.value)) continue;
-      std::vector<int> chain;
-      std::set<ValueId> anchors;
-      if (!ChainOf(candidate.value, chain, anchors)) continue;
-      anchors_.insert(anchors.begin(), anchors.end());
-      chosen_.emplace(candidate.value, std::move(chain));
-      ++made.values;
-      made.bytes += candidate.bytes;
-      made.seconds += candidate.seconds;
-    }
+  Recomputed Run(const RecomputeGoal& goal) {
+    const Selection nothing = s_;
+    const std::vector<RecomputeCandidate> candidates = Candidates();
+    const std::vector<RecomputeCandidate> chosen = ChooseValues(candidates, goal.bytes);
+    if (s_.sum.saving < goal.bytes && goal.segments) ChooseSegments(nothing, candidates, chosen, goal.bytes);
     Rewrite();
-    return made;
+    return s_.sum;
   }
 
  private:
+  // Chooses values that are recomputed each by itself until they have the bytes, and returns them.
+  std::vector<RecomputeCandidate> ChooseValues(const std::vector<RecomputeCandidate>& candidates, int64_t wanted_bytes) {
+    std::vector<RecomputeCandidate> list;
+    int64_t bytes = 0;
+    for (const RecomputeCandidate& candidate : candidates) {
+      if (bytes >= wanted_bytes) break;
+      // Chosen values are recomputed from it, so it must stay.
+      if (s_.anchors.contains(candidate.value) || IsRemade(candidate.value)) continue;
+      std::vector<int> chain;
+      std::set<ValueId> anchors;
+      if (!ChainOf(candidate.value, chain, anchors)) continue;
+      s_.anchors.insert(anchors.begin(), anchors.end());
+      s_.chosen.emplace(candidate.value, std::move(chain));
+      list.push_back(candidate);
+      bytes += candidate.bytes;
+      Count(1, candidate.bytes, candidate.bytes, candidate.seconds);
+    }
+    return list;
+  }
+
+  // Chooses segments, and values outside of them, instead of values alone, if that saves more. `nothing`: the selection before anything was
+  // chosen; `alone`: the values that were chosen alone.
+  void ChooseSegments(const Selection& nothing, const std::vector<RecomputeCandidate>& candidates,
+                      const std::vector<RecomputeCandidate>& alone, int64_t wanted_bytes) {
+    const ForwardSegments segments(graph_, uses_, nothing.saved,
+                                   [&](const std::vector<int>& nodes) { return SecondsOfChain(kNoValue, nodes); });
+    Selection best = s_;
+    int64_t wanted = wanted_bytes;
+    for (int round = 0; round < kMaxTries && best.sum.saving < wanted_bytes; ++round) {
+      const SegmentChoice choice = segments.Choose(wanted, alone);
+      if (choice.nodes.empty()) break;
+      s_ = nothing;
+      s_.remade = choice.remade;
+      for (size_t id = 0; id < s_.saved.size(); ++id) {
+        s_.saved[id] = (s_.saved[id] || choice.kept[id]) && !choice.remade[id];
+        if (choice.kept[id]) s_.anchors.insert(static_cast<ValueId>(id));
+      }
+      Count(choice.values, choice.bytes, choice.saving, choice.seconds);
+      ChooseValues(candidates, wanted_bytes - choice.saving);
+      if (s_.sum.saving > best.sum.saving) best = s_;
+      if (!choice.enough) break;
+      // Of the values that were expected to be recomputed besides, some are computed from what the segments no longer keep.
+      wanted += wanted_bytes - s_.sum.saving;
+    }
+    s_ = best;
+  }
+
+  void Count(int values, int64_t bytes, int64_t saving, double seconds) {
+    s_.sum.values += values;
+    s_.sum.bytes += bytes;
+    s_.sum.saving += saving;
+    s_.sum.seconds += seconds;
+  }
+
+  bool IsRemade(ValueId id) const { return !s_.remade.empty() && s_.remade[static_cast<size_t>(id)]; }
+
   const Node* ProducerOf(ValueId id) const {
     const int at = uses_.producer[static_cast<size_t>(id)];
     return at < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(at)];
@@ -89,11 +135,6 @@ class Recomputer {
 
   bool IsFetched(ValueId id) const { return std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end(); }
 
-  static bool CanRecompute(const Node& node) {
-    const Op* op = FindOp(node.domain, node.op);
-    return op != nullptr && !op->has(kCollective) && !op->has(kUpdate) && node.regions.empty();
-  }
-
   // Appends the nodes that recompute the value from values that stay, which are added to `anchors`. Returns false if that is impossible or
   // takes more than kLongestChain nodes. `depth`: how many nodes need this one.
   bool ChainOf(ValueId id, std::vector<int>& chain, std::set<ValueId>& anchors, size_t depth = 0) const {
@@ -105,10 +146,10 @@ class Recomputer {
     bool possible = true;
     ForEachUse(node, [&](ValueId input) {
       if (!possible || ProducerOf(input) == nullptr) return;
-      if (saved_[static_cast<size_t>(input)] && !chosen_.contains(input) && !IsView(*ProducerOf(input))) {
+      if (s_.saved[static_cast<size_t>(input)] && !s_.chosen.contains(input) && !IsView(*ProducerOf(input))) {
         anchors.insert(input);
       } else {
-        possible = !chosen_.contains(input) && ChainOf(input, chain, anchors, depth + 1);
+        possible = !s_.chosen.contains(input) && !IsRemade(input) && ChainOf(input, chain, anchors, depth + 1);
       }
     });
     if (!possible || chain.size() >= kLongestChain) return false;
@@ -116,23 +157,27 @@ class Recomputer {
     return true;
   }
 
-  std::vector<Candidate> Candidates() const {
-    std::vector<Candidate> candidates;
+  // Returns the values that may be recomputed, those first whose bytes cost the least time.
+  std::vector<RecomputeCandidate> Candidates() const {
+    std::vector<RecomputeCandidate> candidates;
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
-      if (!saved_[static_cast<size_t>(id)] || IsView(*ProducerOf(id)) || IsFetched(id)) continue;
+      if (!s_.saved[static_cast<size_t>(id)] || IsView(*ProducerOf(id)) || IsFetched(id)) continue;
       const int64_t bytes = BytesOf(id);
       std::vector<int> chain;
       std::set<ValueId> anchors;
-      if (bytes < kMinBytes || !ChainOf(id, chain, anchors)) continue;
+      if (bytes < kMinRecomputedBytes || !ChainOf(id, chain, anchors)) continue;
       candidates.push_back({.value = id, .bytes = bytes, .seconds = SecondsOfChain(id, chain)});
     }
+    std::stable_sort(candidates.begin(), candidates.end(), [](const RecomputeCandidate& a, const RecomputeCandidate& b) {
+      return static_cast<double>(a.bytes) * b.seconds > static_cast<double>(b.bytes) * a.seconds;
+    });
     return candidates;
   }
 
   int64_t BytesOf(ValueId id) const { return graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype); }
 
-  // The time of the nodes that recompute a value. Fusion makes one launch of connected pointwise ones, which reads and writes only what
-  // others make and read.
+  // The time of the nodes that recompute a value, or several if `result` is none. Fusion makes one launch of connected pointwise ones,
+  // which reads and writes only what others make and read.
   double SecondsOfChain(ValueId result, const std::vector<int>& chain) const {
     std::set<ValueId> written{result};  // by the launches of pointwise nodes
     for (int at : chain) {
@@ -185,14 +230,18 @@ class Recomputer {
   ValueId Again(ValueId id, std::map<ValueId, ValueId>& again) {
     std::vector<ValueId> views;  // of those that follow: not a recursion, as a file may have any number of views after each other
     while (!again.contains(id)) {
-      if (const auto chosen = chosen_.find(id); chosen != chosen_.end()) {
+      if (IsRemade(id)) {
+        RunAgain(uses_.producer[static_cast<size_t>(id)], again);
+        break;
+      }
+      if (const auto chosen = s_.chosen.find(id); chosen != s_.chosen.end()) {
         std::map<ValueId, ValueId> own;
         for (int node : chosen->second) RemakeNode(graph_, originals_[static_cast<size_t>(node)], own);
         again.emplace(id, own.at(id));
         break;
       }
       const int at = uses_.producer[static_cast<size_t>(id)];
-      if (at < 0 || !saved_[static_cast<size_t>(id)] || !IsView(originals_[static_cast<size_t>(at)])) {
+      if (at < 0 || !s_.saved[static_cast<size_t>(id)] || !IsView(originals_[static_cast<size_t>(at)])) {
         again.emplace(id, id);
         break;
       }
@@ -215,20 +264,43 @@ class Recomputer {
     return made;
   }
 
+  // Inserts a node of a segment that runs again, and before it those whose results it needs, which have not been inserted yet.
+  void RunAgain(int node, std::map<ValueId, ValueId>& again) {
+    std::vector<int> wanted{node}, nodes;
+    while (!wanted.empty()) {
+      const int at = wanted.back();
+      wanted.pop_back();
+      if (ran_again_[static_cast<size_t>(at)]) continue;
+      ran_again_[static_cast<size_t>(at)] = true;
+      nodes.push_back(at);
+      ForEachUse(originals_[static_cast<size_t>(at)], [&](ValueId id) {
+        if (IsRemade(id)) wanted.push_back(uses_.producer[static_cast<size_t>(id)]);
+      });
+    }
+    std::sort(nodes.begin(), nodes.end());
+    for (int at : nodes) {
+      const Node& original = originals_[static_cast<size_t>(at)];
+      RemakeNode(graph_, original, again);
+      // What is kept is read where it is.
+      for (ValueId id : original.outputs) {
+        if (id != kNoValue && !IsRemade(id)) again[id] = id;
+      }
+    }
+  }
+
   Graph& graph_;
   const DeviceCosts costs_;
   const int threads_;
   const Uses uses_;
-  std::vector<bool> saved_;                     // by value id
-  std::map<ValueId, std::vector<int>> chosen_;  // the nodes that recompute a value
-  std::set<ValueId> anchors_;                   // values that they are recomputed from
-  const std::vector<Node> originals_;           // by position; copies, since nodes of the graph move
+  const std::vector<Node> originals_;  // by position; copies, since nodes of the graph move
+  std::vector<bool> ran_again_;        // by position
+  Selection s_;
 };
 
 }  // namespace
 
-Recomputed Recompute(Graph& graph, int64_t wanted_bytes, DeviceKind device, int threads) {
-  return Recomputer(graph, device, threads).Run(wanted_bytes);
+Recomputed Recompute(Graph& graph, const RecomputeGoal& goal, DeviceKind device, int threads) {
+  return Recomputer(graph, device, threads).Run(goal);
 }
 
 }  // namespace gradloom

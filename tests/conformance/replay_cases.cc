@@ -1,5 +1,5 @@
 // replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs]
-// [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any]
+// [--recompute] [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any]
 // [--disable-pass NAME]... [--relax NAME=FACTOR]... [--out DIR]
 //
 // Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the executor, compares the results with
@@ -38,7 +38,7 @@ struct Arguments {
 
 constexpr char kUsage[] =
     "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs] "
-    "[--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any] "
+    "[--recompute] [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any] "
     "[--disable-pass "
     "NAME]... [--out DIR]";
 
@@ -74,6 +74,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.run.stages = std::atoi(value(i).c_str());
     } else if (flag == "--copy-inputs") {
       arguments.run.copy_inputs = true;
+    } else if (flag == "--recompute") {
+      arguments.run.recompute = true;
     } else if (flag == "--gather-to") {
       arguments.run.gather_to = std::atoi(value(i).c_str());
     } else if (flag == "--place-seed") {

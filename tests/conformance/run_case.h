@@ -24,6 +24,7 @@ struct RunOptions {
   bool copy_inputs = false;
   Precision precision = Precision::kFloat32;
   LossScale loss_scale;
+  bool recompute = false;                    // as many activations as make the arena smaller
   int gather_to = -1;                        // the device that computes the loss and everything after it; -1: none
   int stages = 1;                            // number of devices that together hold one replica of the model
   uint64_t place_seed = 0;                   // seed of the random assignment of nodes to stages

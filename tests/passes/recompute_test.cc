@@ -5,9 +5,11 @@
 
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "compiler/compile.h"
 #include "runtime/exec/host_executor.h"
@@ -24,7 +26,7 @@ struct Outcome {
   Recomputed recomputed;
 };
 
-Outcome Train(const TrainingCase& recorded, int64_t limit, int devices, int streams) {
+Outcome TrainWithin(const TrainingCase& recorded, int64_t limit, int devices, int streams) {
   CompileOptions options;
   options.recipe = recorded.recipe;
   options.recipe.memory_limit = limit;
@@ -56,10 +58,10 @@ class Cases : public testing::TestWithParam<const char*> {};
 TEST_P(Cases, KeepsBitsInLessMemory) {
   const TrainingCase recorded = ReadTrainingCase(std::string("tests/conformance/cases/") + GetParam());
   for (const auto& [devices, streams] : {std::pair(1, 1), std::pair(2, 2)}) {
-    const Outcome all = Train(recorded, 0, devices, streams);
+    const Outcome all = TrainWithin(recorded, 0, devices, streams);
     EXPECT_EQ(all.recomputed.values, 0);
     // What remains with a limit that cannot be met.
-    const Outcome least = Train(recorded, 1, devices, streams);
+    const Outcome least = TrainWithin(recorded, 1, devices, streams);
     // Nothing is recomputed if it saves no memory.
     EXPECT_EQ(least.recomputed.values > 0, least.transient_bytes < all.transient_bytes);
     EXPECT_LE(least.transient_bytes, all.transient_bytes);
@@ -70,7 +72,7 @@ TEST_P(Cases, KeepsBitsInLessMemory) {
     EXPECT_EQ(least.bits == all.bits, true) << GetParam() << " on " << devices << " devices";
     // With a limit in between, no more is recomputed than necessary.
     const int64_t limit = (all.total_bytes + least.total_bytes) / 2;
-    const Outcome some = Train(recorded, limit, devices, streams);
+    const Outcome some = TrainWithin(recorded, limit, devices, streams);
     EXPECT_LE(some.total_bytes, limit);
     EXPECT_EQ(some.bits == all.bits, true) << GetParam() << " on " << devices << " devices";
     std::printf("%s, %d devices: arena %lld bytes, %lld with %d values made again\n", GetParam(), devices,
@@ -102,6 +104,73 @@ TEST(Recompute, CountsFusedOperatorsAsOneLaunch) {
   EXPECT_GT(report.recomputed.values, 0);
   EXPECT_LE(ReportMemory(less, 0).fullest().total_bytes(), options.recipe.memory_limit);
   for (const char* product : {"MatMul", "Gemm"}) EXPECT_EQ(Count(less, product), Count(all, product)) << product;
+}
+
+// Residual blocks with normalization and dropout, as deep as given.
+Model Blocks(int depth) {
+  constexpr int64_t kWidth = 48;
+  std::mt19937 random(7);
+  std::string weights, layers, from = "x";
+  const auto name = [](const char* stem, int i) { return stem + std::to_string(i); };
+  for (int i = 0; i < depth; ++i) {
+    weights += Weights(random, name("w", i), {kWidth, 2 * kWidth}, 0.2F) + ",\n" +
+               Weights(random, name("v", i), {2 * kWidth, kWidth}, 0.2F) + ",\n" + Weights(random, name("g", i), {kWidth}) + ",\n";
+    layers += name("n", i) + " = LayerNormalization <axis = -1> (" + from + ", " + name("g", i) + ")\n " + name("h", i) + " = MatMul (" +
+              name("n", i) + ", " + name("w", i) + ")\n " + name("a", i) + " = Tanh (" + name("h", i) + ")\n " + name("d", i) +
+              " = Dropout (" + name("a", i) + ", rate, on)\n " + name("m", i) + " = MatMul (" + name("d", i) + ", " + name("v", i) +
+              ")\n " + name("y", i) + " = Add (" + from + ", " + name("m", i) + ")\n ";
+    from = name("y", i);
+  }
+  return ModelOf("g (float[N, 48] x) => (float[N, 3] z)\n<" + weights + Weights(random, "head", {kWidth, 3}) +
+                 ", float rate = {0.1}, bool on = {1}>\n{\n" + layers + "z = MatMul (" + from + ", head)\n}\n");
+}
+
+int64_t TransientBytes(const Plan& plan) { return ReportMemory(plan, 0).fullest().transient_bytes; }
+
+// Segments of the forward pass run again: memory grows with the square root of the depth, at most one forward pass is added, and no bit
+// changes.
+TEST(Recompute, DeepNetworksNeedLittleMemory) {
+  std::map<int, int64_t> full;
+  for (const int depth : {16, 64}) {
+    SCOPED_TRACE("depth " + std::to_string(depth));
+    const Model model = Blocks(depth);
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {64});
+    options.recipe.fetch_gradients = options.recipe.fetch_outputs = false;
+    const Plan all = Compile(model, options);
+    CompileOptions less = options;
+    less.recipe.recompute = RecomputeMode::kFull;
+    const Plan least = Compile(model, less);
+    full[depth] = TransientBytes(least);
+    EXPECT_LE(full[depth] * (depth == 16 ? 3 : 7), TransientBytes(all));
+    EXPECT_LE(Count(least, "MatMul") - Count(all, "MatMul"), 2 * depth);
+
+    // A limit in between: no more runs again than necessary.
+    less.recipe.recompute = RecomputeMode::kAuto;
+    less.recipe.memory_limit = (ReportMemory(all, 0).fullest().total_bytes() + ReportMemory(least, 0).fullest().total_bytes()) / 2;
+    const Plan some = Compile(model, less);
+    EXPECT_LE(ReportMemory(some, 0).fullest().total_bytes(), less.recipe.memory_limit);
+    EXPECT_GE(ReportMemory(some, 0).fullest().total_bytes(), less.recipe.memory_limit * 8 / 10);
+    EXPECT_LT(Count(some, "MatMul"), Count(least, "MatMul"));
+  }
+  EXPECT_LE(full[64], full[16] * 3);
+}
+
+TEST(Recompute, SegmentsKeepBits) {
+  const Model model = Blocks(12);
+  std::mt19937 random(3);
+  std::vector<Batch> batches;
+  for (int i = 0; i < 3; ++i) batches.push_back({{"x", Random(random, {10, 48})}, {"target", Classes(random, 10, 3)}});
+  for (const int devices : {1, 3}) {
+    for (const int streams : {1, 3}) {
+      SCOPED_TRACE(std::to_string(devices) + " devices, " + std::to_string(streams) + " streams");
+      CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {10});
+      options.recipe.streams = streams;
+      const auto want = Train(model, options, batches);
+      options.recipe.recompute = RecomputeMode::kFull;
+      EXPECT_GT(Count(Compile(model, options), "MatMul"), 0);
+      ExpectSameBits(want, Train(model, options, batches, 5));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Recompute, Cases, testing::Values("unet_small", "tiny_gpt", "mobilenet_v2_tiny", "resnet_cifar"));
