@@ -284,8 +284,20 @@ class LayoutAssigner {
   std::map<std::pair<ValueId, std::string>, ValueId> reordered_;
 };
 
+// Whether a kernel reorders values of this type and shape.
+bool CanReorder(const Value& value, const Layout& from, const Layout& to, const ProgramPlan& plan) {
+  const KernelCall call{.op = "Reorder",
+                        .domain = std::string(kGradloomDomain),
+                        .attributes = {},
+                        .inputs = {{value.dtype, value.shape, from}},
+                        .outputs = {{value.dtype, value.shape, to}},
+                        .threads = plan.threads};
+  return HasOwnKernel(call, plan.device);
+}
+
 // Makes a cast write the layout into which its result, which nothing else reads, is reordered, where a kernel does both. The cast's operand
-// must be an input of the step, or be cast just before the reorder, so that it is not kept longer.
+// must be an input of the step, or be cast just before the reorder, so that it is not kept longer. Where no kernel does both, a cast to a
+// wider type comes after the reorder, which then moves fewer bytes.
 void CastIntoLayouts(Graph& graph, ProgramPlan& plan) {
   const Uses uses(graph);
   const std::set<ValueId> outputs(graph.outputs.begin(), graph.outputs.end());
@@ -293,18 +305,32 @@ void CastIntoLayouts(Graph& graph, ProgramPlan& plan) {
   for (size_t at = 0; at < graph.nodes.size(); ++at) {
     Node& reorder = graph.nodes[at];
     if (reorder.op != "Reorder" || reorder.domain != kGradloomDomain) continue;
-    const ValueId narrow = reorder.inputs[0];
-    const int made = uses.producer[static_cast<size_t>(narrow)];
-    if (made < 0 || uses.consumers[static_cast<size_t>(narrow)].size() != 1 || outputs.contains(narrow)) continue;
+    const ValueId result = reorder.inputs[0];
+    const int made = uses.producer[static_cast<size_t>(result)];
+    if (made < 0 || uses.consumers[static_cast<size_t>(result)].size() != 1 || outputs.contains(result)) continue;
     const Node& cast = graph.nodes[static_cast<size_t>(made)];
     if (cast.op != "Cast" || !cast.domain.empty() || graph.value(reorder.outputs[0]).next_of != kNoValue) continue;
-    const ValueId wide = cast.inputs[0];
-    if (uses.producer[static_cast<size_t>(wide)] >= 0 && static_cast<size_t>(made) + 1 != at) continue;
+    const ValueId operand = cast.inputs[0];
+    const bool next = static_cast<size_t>(made) + 1 == at;
+    if (uses.producer[static_cast<size_t>(operand)] >= 0 && !next) continue;
     Node both = cast;
     both.outputs = reorder.outputs;
-    if (!HasOwnKernel(CallOf(graph, both, plan), plan.device)) continue;
-    gone.insert(static_cast<size_t>(made));
-    reorder = std::move(both);
+    if (HasOwnKernel(CallOf(graph, both, plan), plan.device)) {
+      gone.insert(static_cast<size_t>(made));
+      reorder = std::move(both);
+      continue;
+    }
+    const Value value = graph.value(operand);
+    const Layout to = plan.layout(reorder.outputs[0]);
+    const bool widens = DTypeBytes(value.dtype) < DTypeBytes(graph.value(result).dtype);
+    if (!next || !widens || !CanReorder(value, plan.layout(operand), to, plan)) continue;
+    const ValueId reordered = graph.AddValue(value.name + "@" + to.ToString(), value.dtype, value.shape, Role::kActivation);
+    plan.layouts.push_back(to);
+    both.inputs[0] = reordered;
+    Node first = std::exchange(reorder, std::move(both));
+    first.inputs[0] = operand;
+    first.outputs[0] = reordered;
+    graph.nodes[static_cast<size_t>(made)] = std::move(first);
   }
   std::vector<Node> nodes = std::exchange(graph.nodes, {});
   for (size_t at = 0; at < nodes.size(); ++at) {

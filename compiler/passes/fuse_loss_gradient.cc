@@ -35,9 +35,23 @@ class LossGradientFuser {
   void Run() {
     // Positions change with every replacement, after which nodes that two pairs wanted to move may already precede both.
     for (std::map<int, Pair> pairs = FindPairs(); !pairs.empty(); pairs = FindPairs()) Fuse(pairs);
+    DropUnread();
   }
 
  private:
+  // Log-probabilities that nothing reads are not computed.
+  void DropUnread() {
+    const GraphMatch match(graph_);
+    for (Node& loss : graph_.nodes) {
+      if (loss.domain != kGradloomDomain || loss.op != "CrossEntropy" || Is16BitFloat(b_.dtype(loss.inputs[0]))) continue;
+      const ValueId kept = loss.outputs.size() > kKept ? loss.outputs[kKept] : kNoValue;
+      if (kept == kNoValue || match.IsKept(kept) || match.num_readers(kept) > 0) continue;
+      loss.op = "CrossEntropyLogSum";
+      const Value log_prob = graph_.value(kept);
+      loss.outputs[kKept] = graph_.AddValue(log_prob.name + "/log_sum", log_prob.dtype, Shape{log_prob.shape[0]}, Role::kActivation);
+    }
+  }
+
   const Node& NodeAt(int at) const { return graph_.nodes[static_cast<size_t>(at)]; }
 
   // Returns pairs without common nodes, by the positions of their losses; none if there are no pairs.

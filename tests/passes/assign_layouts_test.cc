@@ -14,6 +14,7 @@
 #include "compiler/compile.h"
 #include "kernels/cpu/bfloat16.h"
 #include "runtime/session/session.h"
+#include "tests/passes/small_training.h"
 #include "tests/seed/test_seed.h"
 
 namespace gradloom {
@@ -241,6 +242,33 @@ TEST(AssignLayouts, WeightsReadAsCopies) {
       EXPECT_TRUE(from.shape.rank() != 4 || from.shape[2] > 3 || from.dtype == DType::kBfloat16) << from.name;
     }
   }
+}
+
+// An evaluation fetches scores in float32 and in plain order, which a GPU computes in 16 bits with padded rows: half as many bytes are
+// reordered, and they do not exist in float32 in two orders.
+TEST(AssignLayouts, ScoresAreReorderedInSixteenBits) {
+  constexpr int64_t kRows = 17000, kWidth = 64, kClasses = 1001;
+  std::mt19937 random(1);
+  const Model model =
+      ModelOf("g (float[N, 64] x) => (float[N, 1001] y)\n<" + Weights(random, "w", {kWidth, kClasses}) + ">\n{\n  y = MatMul (x, w)\n}\n");
+  CompileOptions options;
+  options.recipe.losses = {{.type = "cross_entropy", .output = "y", .target = "t"}};
+  options.recipe.device = DeviceKind::kCuda;
+  options.recipe.isa = "sm_90";
+  options.recipe.precision = Precision::kBfloat16;
+  options.entries = {{EntryKind::kEval, kRows}};
+  const Plan plan = Compile(model, options);
+  int reorders = 0;
+  for (const Program& program : plan.programs) {
+    for (const Instruction& instruction : program.instructions) {
+      if (instruction.op != "Reorder") continue;
+      const Buffer& from = program.buffers[static_cast<size_t>(instruction.uses[0].buffer)];
+      if (from.shape != Shape{kRows, kClasses}) continue;
+      ++reorders;
+      EXPECT_EQ(from.dtype, DType::kBfloat16) << from.name;
+    }
+  }
+  EXPECT_EQ(reorders, 1);
 }
 
 }  // namespace

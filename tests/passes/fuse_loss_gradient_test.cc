@@ -125,6 +125,31 @@ TEST(FuseLossGradient, KeepsLossesAndGradients) {
   }
 }
 
+// An evaluation has no gradient.
+TEST(FuseLossGradient, WithoutAGradientNoLogProbabilitiesAreWritten) {
+  std::mt19937 random(static_cast<unsigned>(TestSeed()));
+  const OnnxTypeRules rules;
+  for (const bool read : {false, true}) {
+    Graph graph;
+    B b(graph, rules);
+    const ValueId scores = graph.AddValue("scores", DType::kFloat32, {kRows, kClasses}, Role::kInput);
+    const ValueId target = graph.AddValue("target", DType::kInt64, {kRows}, Role::kInput);
+    graph.inputs = {scores, target};
+    const std::vector<ValueId> sums =
+        b.Ops("CrossEntropy", kGradloomDomain, {scores, target, kNoValue}, 3, {{"label_smoothing", 0.1}, {"ignore_index", int64_t{2}}});
+    graph.outputs = {sums[0], sums[1], scores};
+    if (read) graph.outputs.push_back(sums[2]);
+    const std::map<ValueId, Tensor> feeds = {{scores, Random(random, {kRows, kClasses})},
+                                             {target, Tensor::From<int64_t>({0, 6, 2, 3, 3, 1}, {kRows})}};
+    const std::vector<Tensor> before = Interpret(graph, feeds, graph.outputs);
+    FuseLossGradient(b);
+    VerifyGraph(graph);
+    EXPECT_EQ(Count(graph, "CrossEntropyLogSum"), read ? 0 : 1);
+    const std::vector<Tensor> after = Interpret(graph, feeds, graph.outputs);
+    for (size_t k = 0; k < 2; ++k) EXPECT_NEAR(before[k].as<float>()[0], after[k].as<float>()[0], 1e-5F * before[k].as<float>()[0]);
+  }
+}
+
 // The gradient of the operator agrees with finite differences of its loss, in float64.
 TEST(FuseLossGradient, OperatorAgreesWithFiniteDifferences) {
   std::mt19937 random(static_cast<unsigned>(TestSeed()));
@@ -261,13 +286,13 @@ TEST(FuseLossGradient, TrainsIn16Bits) {
 }
 
 // An evaluation has no gradient.
-TEST(FuseLossGradient, LeavesEvaluationAlone) {
+TEST(FuseLossGradient, EvaluationsKeepNothing) {
   std::mt19937 random(static_cast<unsigned>(TestSeed()));
   CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {});
   options.entries = {{EntryKind::kEval, kBatch}};
   const Plan plan = Compile(Net(random), options);
-  EXPECT_EQ(Count(plan, "CrossEntropy"), 1);
-  EXPECT_EQ(Count(plan, "CrossEntropyTraining"), 0);
+  EXPECT_EQ(Count(plan, "CrossEntropyLogSum"), 1);
+  EXPECT_EQ(Count(plan, "CrossEntropy") + Count(plan, "CrossEntropyTraining"), 0);
 }
 
 // The gradient takes the place of the scores, and is not computed again to save memory.
