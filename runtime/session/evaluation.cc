@@ -127,7 +127,7 @@ ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data,
   const bool compared = kind == EntryKind::kEval && std::any_of(options.metrics.begin(), options.metrics.end(),
                                                                 [&](const MetricSpec& spec) { return data.is_lazy(spec.target); });
   if (weighted || compared) return {};
-  const int64_t batch = options.batch, rows = data.rows();
+  const int64_t batch = EvaluationBatch(options), rows = data.rows();
   std::map<int64_t, std::pair<int64_t, int64_t>> read;
   for (const int64_t size : {batch, rows % batch}) {
     if (size > 0) read[size] = session.RowsRead(kind, size);
@@ -145,10 +145,10 @@ std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data
 
 std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,
                                              Communicator* communicator, ConfusionMatrix* confusion, const std::function<bool()>& stop) {
-  SharedBatches shared(data.rows(), options.batch, communicator);
+  SharedBatches shared(data.rows(), EvaluationBatch(options), communicator);
   TrainerOptions compared = options;
   if (confusion != nullptr) compared.metrics.push_back(confusion->spec());
-  Batches batches(data, shared.order(), options.batch,
+  Batches batches(data, shared.order(), EvaluationBatch(options),
                   {.reads = RowsReadBy(session, EntryKind::kEval, data, compared), .axes = FeedAxes(session.plan())});
   const std::map<std::string, int> sample_axes = FetchAxes(session.plan());
   std::vector<std::unique_ptr<Metric>> metrics;

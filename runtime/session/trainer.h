@@ -47,6 +47,7 @@ struct TrainerOptions {
   int64_t updates = 0;  // above 0: total number of updates, whatever the number of epochs
   int64_t batch = 32;   // rows per batch; the last one of an epoch has the rest, and ends its update
   Interval evaluate{Interval::Unit::kEpochs, 1};
+  int64_t eval_batch = 0;  // rows per batch of an evaluation; 0: `batch`
   Interval save;
   std::vector<MetricSpec> metrics;
   Watch watch{"loss", false};
@@ -265,7 +266,10 @@ bool LeavesOutLabels(const Session& session, EntryKind kind, const Feeds& feeds,
 // loss is the sum of the other terms.
 std::vector<WeighedLoss> WeighLosses(double loss, std::span<const double> terms, double weight, bool left_out);
 
-// "loss", its terms if there are several, and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss
+// Rows per batch of an evaluation.
+inline int64_t EvaluationBatch(const TrainerOptions& options) { return options.eval_batch > 0 ? options.eval_batch : options.batch; }
+
+// "loss", its terms if there are several, and the metrics of a session's plan over a data set, in batches of EvaluationBatch rows. The loss
 // is the mean over the batches, each weighted by options.loss_weight; a loss that has no label in a batch leaves that batch out. `stop`: if
 // given, called between two batches; true ends the evaluation, and the map is empty.
 std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options,

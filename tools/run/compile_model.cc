@@ -23,9 +23,12 @@ constexpr int64_t kSomeSteps = 1000;
 constexpr int64_t kSomeBatch = 32;
 
 // Fused steps come first: they determine the state table.
-std::vector<EntryRequest> EntriesFor(const EntryRequests& requests, const std::vector<int64_t>& batches) {
+// `eval_batch`: of evaluations and predictions; 0: the same as of training.
+std::vector<EntryRequest> EntriesFor(const EntryRequests& requests, const std::vector<int64_t>& batches, int64_t eval_batch) {
   std::vector<EntryRequest> entries;
   const auto add = [&](EntryKind kind) {
+    const bool trains = kind != EntryKind::kEval && kind != EntryKind::kPredict;
+    if (!trains && eval_batch > 0) return entries.push_back({kind, eval_batch});
     for (const int64_t batch : batches) entries.push_back({kind, batch});
   };
   add(EntryKind::kStep);
@@ -65,7 +68,8 @@ void ReadOptions(const Configuration& configuration, const Model& model, const E
   options.recipe.fetch_outputs = requests.outputs;
   if (!requests.only_check) RefuseWeightsByData(configuration);
   if (requests.gradients) CheckSeparateUpdate(configuration, options.recipe);
-  options.entries = EntriesFor(requests, requests.batches.empty() ? std::vector<int64_t>{probe.batch} : requests.batches);
+  options.entries = EntriesFor(requests, requests.batches.empty() ? std::vector<int64_t>{probe.batch} : requests.batches,
+                               configuration.Integer("eval.batch"));
 }
 
 }  // namespace

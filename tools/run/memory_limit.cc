@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
@@ -14,24 +15,48 @@ namespace {
 
 constexpr size_t kNamedBuffers = 3;
 
-int64_t BytesAt(const Model& model, CompileOptions options, int64_t batch) {
-  for (EntryRequest& entry : options.entries) entry.batch = batch;
+bool Evaluates(const EntryRequest& entry) { return entry.kind == EntryKind::kEval || entry.kind == EntryKind::kPredict; }
+
+bool All(const EntryRequest&) { return true; }
+
+// The bytes of the plan if the entries that `varies` selects have this batch.
+int64_t BytesAt(const Model& model, CompileOptions options, int64_t batch, bool (*varies)(const EntryRequest&)) {
+  for (EntryRequest& entry : options.entries) {
+    if (varies(entry)) entry.batch = batch;
+  }
   options.entries.erase(std::unique(options.entries.begin(), options.entries.end()), options.entries.end());
   options.control.log = nullptr;
   return ReportMemory(Compile(model, options), 0).fullest().total_bytes();
 }
 
-// The largest batch below `batch` that fits; 0 if none does. The size grows linearly with the batch except for gaps between buffers, so
-// only a few batch sizes need to be compiled.
-int64_t LargestBatch(const Model& model, const CompileOptions& options, int64_t batch, int64_t bytes, int64_t limit) {
+// A batch below `batch` that fits, at most a sixteenth smaller than the largest, unless that takes too many compilations; 0 if none does.
+// The size grows linearly with the batch, except for gaps between buffers, what is recomputed, and entries whose batch does not vary.
+int64_t LargestBatch(const Model& model, const CompileOptions& options, int64_t batch, bool (*varies)(const EntryRequest&), int64_t bytes,
+                     int64_t limit) {
+  constexpr int kMaxTries = 7;
   if (batch <= 1) return 0;
-  const int64_t one = BytesAt(model, options, 1);
+  const int64_t one = BytesAt(model, options, 1, varies);
   if (one > limit) return 0;
   const double slope = std::max(1.0, static_cast<double>(bytes - one) / static_cast<double>(batch - 1));
+  int64_t fits = 1, exceeds = batch;
   auto guess = static_cast<int64_t>(1 + static_cast<double>(limit - one) / slope);
-  guess = std::clamp<int64_t>(guess, 1, batch - 1);
-  while (guess > 1 && BytesAt(model, options, guess) > limit) guess = std::min(guess - 1, guess * 15 / 16);
-  return guess;
+  for (int tries = 0; tries < kMaxTries && exceeds - fits > std::max<int64_t>(fits / 16, 1); ++tries) {
+    guess = std::clamp(guess, fits + 1, exceeds - 1);
+    const bool fit = BytesAt(model, options, guess, varies) <= limit;
+    (fit ? fits : exceeds) = guess;
+    // A guess that fits is probably the largest one: the next is just above.
+    guess = fit && tries == 0 ? fits + std::max<int64_t>(fits / 16, 1) : fits + (exceeds - fits) / 2;
+  }
+  return fits;
+}
+
+// Whether there are evaluations or predictions, and training alone fits the limit.
+bool OnlyEvaluationsExceed(const Model& model, CompileOptions options, int64_t limit) {
+  const size_t all = options.entries.size();
+  std::erase_if(options.entries, Evaluates);
+  if (options.entries.empty() || options.entries.size() == all) return false;
+  options.control.log = nullptr;
+  return ReportMemory(Compile(model, options), 0).fullest().total_bytes() <= limit;
 }
 
 std::string LargestOf(const MemoryReport& report) {
@@ -89,13 +114,17 @@ void CheckMemoryLimit(const Configuration& configuration, const Model& model, co
   const MemoryReport report = ReportMemory(plan, kNamedBuffers);
   const int64_t bytes = report.fullest().total_bytes();
   if (bytes <= limit) return;
-  const int64_t batch = options.entries.front().batch;
-  const int64_t fits = LargestBatch(model, options, batch, bytes, limit);
+  const bool evaluations = OnlyEvaluationsExceed(model, options, limit);
+  const auto varies = evaluations ? Evaluates : All;
+  const int64_t batch = std::find_if(options.entries.begin(), options.entries.end(), varies)->batch;
+  const int64_t fits = LargestBatch(model, options, batch, varies, bytes, limit);
   throw Error(ErrorCode::kLimit,
-              "a batch of " + std::to_string(batch) + " needs " + Bytes(bytes) + FullestDevice(plan, report) + ", " + Bytes(bytes - limit) +
-                  " more than the limit of " + Bytes(limit),
+              (evaluations ? "training fits the memory limit, but an evaluation batch of " : "a batch of ") + std::to_string(batch) +
+                  " needs " + Bytes(bytes) + FullestDevice(plan, report) + ", " + Bytes(bytes - limit) + " more than the limit of " +
+                  Bytes(limit),
               "largest: " + LargestOf(report),
-              fits > 0 ? "use --batch " + std::to_string(fits) + ", which fits" : "even a batch of 1 does not fit: raise --memory-limit");
+              fits > 0 ? (evaluations ? "use --eval-batch " : "use --batch ") + std::to_string(fits) + ", which fits"
+                       : "even a batch of 1 does not fit: raise --memory-limit");
 }
 
 }  // namespace gradloom

@@ -48,6 +48,7 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   options.epochs = configuration.Integer("train.epochs");
   options.updates = configuration.Integer("train.steps");
   options.batch = batch;
+  options.eval_batch = configuration.Integer("eval.batch");
   options.evaluate = Interval::Parse(configuration.Text("eval.every"), "eval.every");
   if (options.evaluate.unit == Interval::Unit::kSeconds) {
     throw Error(ErrorCode::kConfig, "the evaluation interval must be in epochs or updates, so that a run can be repeated",
@@ -216,7 +217,8 @@ class SetUpWork {
     compile_.recipe.schedule = compile_.recipe.UsesFileAlgorithm() ? Schedule{"constant", 0, {}} : ScheduleOf(configuration_, updates);
     for (const int64_t size : BatchSizes(rows, batch)) compile_.entries.push_back({EntryKind::kStep, size});
     if (made_.data.eval.rows() == 0) return;
-    for (const int64_t size : BatchSizes(made_.data.eval.rows(), batch)) compile_.entries.push_back({EntryKind::kEval, size});
+    for (const int64_t size : BatchSizes(made_.data.eval.rows(), EvaluationBatch(made_.options)))
+      compile_.entries.push_back({EntryKind::kEval, size});
   }
 
   void CompilePlan() {
