@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <string_view>
 
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/loss_rows.h"
 #include "runtime/base/ignored_class.h"
 #include "runtime/base/joined.h"
@@ -208,20 +210,23 @@ class LossBuilder {
     return b_.Mul(Huber(difference, term_.beta), Scalar(1 / term_.beta));
   }
 
-  // -(t log p + (1 - t) log(1 - p)) with logarithms clamped at -100 as in PyTorch: the argument is kept above exp(-100), so that the
-  // gradient at a probability of 0 is 0 and not 0 / 0.
+  // -(t log p + (1 - t) log(1 - p)) with logarithms clamped at -100 as in PyTorch.
   ValueId BinaryCrossEntropy() {
-    const ValueId target = Target(), one = Scalar(1), least = Scalar(std::exp(-100.0));
-    const ValueId log_p = b_.Op("Log", {b_.Op("Max", {output_, least})});
-    const ValueId log_q = b_.Op("Log", {b_.Op("Max", {b_.Sub(one, output_), least})});
-    return b_.Neg(b_.Add(b_.Mul(target, log_p), b_.Mul(b_.Sub(one, target), log_q)));
+    const ValueId target = Target(), one = Scalar(1);
+    return b_.Neg(b_.Add(b_.Mul(target, ClampedLog(output_)), b_.Mul(b_.Sub(one, target), ClampedLog(b_.Sub(one, output_)))));
   }
 
-  // (1 - t) x + (1 + (w - 1) t) softplus(-x), where w is the weight of positives.
+  // max(log p, -100), where probabilities below the normal numbers count as 0: their inverse, the gradient, could overflow.
+  ValueId ClampedLog(ValueId p) {
+    const ValueId least = Scalar(std::numeric_limits<float>::min());
+    return b_.Where(b_.Op("Less", {p, least}), Scalar(-100), b_.Op("Log", {b_.Op("Max", {p, least})}));
+  }
+
+  // w t softplus(-x) + (1 - t) softplus(x), where w is the weight of positives. PyTorch's (1 - t) x + (1 + (w - 1) t) softplus(-x) is the
+  // same, but its derivative by parts is a difference of numbers near 1 where the answer is a confident no.
   ValueId BinaryCrossEntropyWithLogits() {
-    const ValueId target = Target();
-    const ValueId linear = b_.Mul(b_.Sub(Scalar(1), target), output_);
-    ValueId positive = b_.Op("Softplus", {b_.Neg(output_)});
+    ValueId yes = Target();
+    const ValueId no = b_.Sub(Scalar(1), yes);
     if (!term_.pos_weight.empty()) {
       const Shape& shape = b_.shape(output_);
       const auto weights = std::ssize(term_.pos_weight);
@@ -231,10 +236,10 @@ class LossBuilder {
                         ", expected one, or one for each element of its last axis",
                     Where());
       }
-      const ValueId extra = term_.pos_weight.size() == 1 ? Scalar(term_.pos_weight[0] - 1) : b_.Sub(Vector(term_.pos_weight), Scalar(1));
-      positive = b_.Mul(positive, b_.Add(b_.Mul(target, extra), Scalar(1)));
+      yes = b_.Mul(yes, weights == 1 ? Scalar(term_.pos_weight[0]) : Vector(term_.pos_weight));
     }
-    return b_.Add(linear, positive);
+    const auto softplus = [&](ValueId x) { return b_.Op("Softplus", {x}); };
+    return b_.Add(b_.Mul(yes, softplus(b_.Neg(output_))), b_.Mul(no, softplus(output_)));
   }
 
   // t (log t - x), or 0 if t is 0; divided by the batch size.

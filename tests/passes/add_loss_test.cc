@@ -198,6 +198,31 @@ g (float[N, 2] x) => (float[N, 2] z) <float[2] w = {1, 1}> { z = Mul (x, w) })",
             ErrorCode::kConfig);
 }
 
+// The gradient of a confident answer is the small probability of the other one, and not the difference of two numbers near 1.
+TEST(AddLoss, ConfidentAnswersHaveExactGradients) {
+  Session session = SessionOf(R"(
+g (float[N, 3] x) => (float[N, 3] z) <float[3] w = {1, 1, 1}> { z = Mul (x, w) })",
+                              {{.type = "bce_with_logits", .output = "z", .target = "y", .reduction = "sum", .pos_weight = {3}}}, 1);
+  const Tensor x = Tensor::From<float>({-20, 18, 0}, Shape{1, 3}), y = Tensor::From<float>({0, 1, 0}, Shape{1, 3});
+  const double loss = session.Step({{"x", x.view()}, {"y", y.view()}}).loss, no = std::exp(-20.0), yes = 3 * std::exp(-18.0);
+  EXPECT_NEAR(loss, no + yes + std::log(2.0), 1e-6);
+  const auto gradient = session.Fetched("grad/w");
+  EXPECT_NEAR(ElementAsDouble(gradient, 0), -20 * no, 1e-5 * 20 * no);
+  EXPECT_NEAR(ElementAsDouble(gradient, 1), -18 * yes, 1e-5 * 18 * yes);
+}
+
+// Where a probability rounds to 0, the loss is PyTorch's 100. The inverse of 1e-39 is infinite in float32.
+TEST(AddLoss, ImpossibleAnswersHaveFiniteGradients) {
+  Session session = SessionOf(R"(
+g (float[N, 4] x) => (float[N, 4] p) <float[4] w = {1, 1, 1, 1}> { p = Mul (x, w) })",
+                              {{.type = "bce", .output = "p", .target = "y", .reduction = "sum"}}, 1);
+  const Tensor x = Tensor::From<float>({0, 1, 1e-39F, 1e-30F}, Shape{1, 4}), y = Tensor::From<float>({1, 0, 1, 1}, Shape{1, 4});
+  EXPECT_FLOAT_EQ(static_cast<float>(session.Step({{"x", x.view()}, {"y", y.view()}}).loss), 300 - std::log(1e-30));
+  const auto gradient = session.Fetched("grad/w");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ElementAsDouble(gradient, i), 0) << i;
+  EXPECT_NEAR(ElementAsDouble(gradient, 3), -1, 1e-6);
+}
+
 const std::string kTwoHeads = R"(
 g (float[N, 4] x) => (float[N, 3] logits, float[N, 2] box) <float[4, 3] v = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9},
     float[4, 2] w = {0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35}>
