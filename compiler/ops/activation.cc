@@ -18,6 +18,19 @@ ValueId Sigmoid(B& b, ValueId x) { return b.Op("Sigmoid", {x}); }
 ValueId OneMinus(B& b, ValueId x) { return b.Sub(Const(b, 1.0, x), x); }
 ValueId Positive(B& b, ValueId x) { return b.Op("Greater", {x, Const(b, 0.0, x)}); }
 
+// The operand, the result and its gradient, in at least 32 bits. In 16 bits, a constant such as the gamma of Selu would be wrong by a third
+// of a percent, and the square of 300 overflows.
+struct Wide {
+  GradientContext& c;
+  B& b = c.b;
+
+  ValueId x() const { return InAtLeast32Bits(b, c.in(0)); }
+  ValueId y() const { return InAtLeast32Bits(b, c.out(0)); }
+  ValueId g() const { return InAtLeast32Bits(b, c.grad(0)); }
+  // Sets the gradient of the operand, rounded once.
+  void Set(ValueId gradient) const { c.set(0, b.Cast(gradient, b.dtype(c.in(0)))); }
+};
+
 // exp(factor * x) for negative x, 1 otherwise. The bound keeps the unused side finite.
 ValueId ExpOfNegative(B& b, ValueId x, double factor = 1.0) {
   const ValueId negative = b.Op("Min", {x, Const(b, 0.0, x)});
@@ -31,27 +44,34 @@ void Relu(GradientContext& c) {
   c.set(0, c.b.Where(c.b.Op("LessOrEqual", {c.out(0), zero}), zero, c.grad(0)));
 }
 
-// The gradient is g where x > 0, and g * left elsewhere.
-void Sloped(GradientContext& c, ValueId left) { c.set(0, c.b.Where(Positive(c.b, c.in(0)), c.grad(0), c.b.Mul(c.grad(0), left))); }
+// The gradient is g where x > 0, and g * left(b, x) elsewhere.
+template <typename Left>
+void Sloped(GradientContext& c, const Left& left) {
+  if (!c.needs(0)) return;
+  const Wide w{c};
+  const ValueId x = w.x(), g = w.g();
+  w.Set(c.b.Where(Positive(c.b, x), g, c.b.Mul(g, left(c.b, x))));
+}
 
 void LeakyRelu(GradientContext& c) {
-  if (c.needs(0)) Sloped(c, Const(c.b, c.attributes().Float("alpha", kLeakyAlpha), c.in(0)));
+  Sloped(c, [alpha = c.attributes().Float("alpha", kLeakyAlpha)](B& b, ValueId x) { return Const(b, alpha, x); });
 }
 
 void Elu(GradientContext& c) {
-  if (c.needs(0)) Sloped(c, c.b.Scale(ExpOfNegative(c.b, c.in(0)), c.attributes().Float("alpha", 1.0)));
+  Sloped(c, [alpha = c.attributes().Float("alpha", 1.0)](B& b, ValueId x) { return b.Scale(ExpOfNegative(b, x), alpha); });
 }
 
 void Celu(GradientContext& c) {
-  if (c.needs(0)) Sloped(c, ExpOfNegative(c.b, c.in(0), 1.0 / c.attributes().Float("alpha", 1.0)));
+  Sloped(c, [alpha = c.attributes().Float("alpha", 1.0)](B& b, ValueId x) { return ExpOfNegative(b, x, 1.0 / alpha); });
 }
 
 void Selu(GradientContext& c) {
   if (!c.needs(0)) return;
+  const Wide w{c};
   B& b = c.b;
   const double alpha = c.attributes().Float("alpha", kSeluAlpha), gamma = c.attributes().Float("gamma", kSeluGamma);
-  const ValueId g = b.Scale(c.grad(0), gamma);
-  c.set(0, b.Where(Positive(b, c.in(0)), g, b.Mul(g, b.Scale(ExpOfNegative(b, c.in(0)), alpha))));
+  const ValueId x = w.x(), g = b.Scale(w.g(), gamma);
+  w.Set(b.Where(Positive(b, x), g, b.Mul(g, b.Scale(ExpOfNegative(b, x), alpha))));
 }
 
 void PRelu(GradientContext& c) {
@@ -69,19 +89,21 @@ void ThresholdedRelu(GradientContext& c) {
 
 void HardSigmoid(GradientContext& c) {
   if (!c.needs(0)) return;
+  const Wide w{c};
   B& b = c.b;
-  const ValueId y = c.out(0), zero = Const(b, 0.0, y);
+  const ValueId y = w.y(), zero = Const(b, 0.0, y);
   const ValueId inside = b.Op("And", {Positive(b, y), b.Op("Less", {y, Const(b, 1.0, y)})});
-  c.set(0, b.Where(inside, b.Scale(c.grad(0), c.attributes().Float("alpha", kHardSigmoidAlpha)), zero));
+  w.Set(b.Where(inside, b.Scale(w.g(), c.attributes().Float("alpha", kHardSigmoidAlpha)), zero));
 }
 
 void HardSwish(GradientContext& c) {
   if (!c.needs(0)) return;
+  const Wide w{c};
   B& b = c.b;
-  const ValueId x = c.in(0), g = c.grad(0);
+  const ValueId x = w.x(), g = w.g();
   const ValueId middle = b.Mul(g, b.Add(b.Div(x, Const(b, 3.0, x)), Const(b, 0.5, x)));
   const ValueId right = b.Where(b.Op("Less", {x, Const(b, 3.0, x)}), middle, g);
-  c.set(0, b.Where(b.Op("LessOrEqual", {x, Const(b, -3.0, x)}), Const(b, 0.0, g), right));
+  w.Set(b.Where(b.Op("LessOrEqual", {x, Const(b, -3.0, x)}), Const(b, 0.0, g), right));
 }
 
 // d/dx x s(ax) = s (1 + ax (1 - s)), s the sigmoid.
@@ -91,17 +113,21 @@ ValueId SwishDerivative(B& b, ValueId x, ValueId scaled, ValueId s) {
 
 void Swish(GradientContext& c) {
   if (!c.needs(0)) return;
+  const Wide w{c};
   const double alpha = c.attributes().Float("alpha", 1.0);
-  const ValueId scaled = alpha == 1.0 ? c.in(0) : c.b.Scale(c.in(0), alpha);
-  c.set(0, c.b.Mul(c.grad(0), SwishDerivative(c.b, c.in(0), scaled, Sigmoid(c.b, scaled))));
+  const ValueId x = w.x(), scaled = alpha == 1.0 ? x : c.b.Scale(x, alpha);
+  w.Set(c.b.Mul(w.g(), SwishDerivative(c.b, x, scaled, Sigmoid(c.b, scaled))));
 }
 
 void SwiGlu(GradientContext& c) {
+  const Wide w{c};
   B& b = c.b;
   const double alpha = c.attributes().Float("alpha", 1.0);
-  const ValueId a = c.in(0), scaled = alpha == 1.0 ? a : b.Scale(a, alpha), s = Sigmoid(b, scaled), g = c.grad(0);
-  if (c.needs(0)) c.set_reduced(0, b.Mul(b.Mul(g, c.in(1)), SwishDerivative(b, a, scaled, s)));
-  if (c.needs(1)) c.set_reduced(1, b.Mul(g, b.Mul(a, s)));
+  const ValueId a = w.x(), scaled = alpha == 1.0 ? a : b.Scale(a, alpha), s = Sigmoid(b, scaled), g = w.g();
+  const DType dtype = b.dtype(c.in(0));
+  const auto set = [&](int i, ValueId gradient) { c.set_reduced(i, b.Cast(gradient, dtype)); };
+  if (c.needs(0)) set(0, b.Mul(b.Mul(g, InAtLeast32Bits(b, c.in(1))), SwishDerivative(b, a, scaled, s)));
+  if (c.needs(1)) set(1, b.Mul(g, b.Mul(a, s)));
 }
 
 ValueId GeluErf(B& b, ValueId x) {
@@ -121,19 +147,21 @@ ValueId GeluTanh(B& b, ValueId x) {
 
 void Gelu(GradientContext& c) {
   if (!c.needs(0)) return;
+  const Wide w{c};
   const bool tanh = c.attributes().String("approximate", "none") == "tanh";
-  c.set(0, c.b.Mul(c.grad(0), tanh ? GeluTanh(c.b, c.in(0)) : GeluErf(c.b, c.in(0))));
+  w.Set(c.b.Mul(w.g(), tanh ? GeluTanh(c.b, w.x()) : GeluErf(c.b, w.x())));
 }
 
-ValueId MishDerivative(B& b, ValueId x, ValueId) {
+ValueId MishDerivative(B& b, ValueId x) {
   const ValueId t = b.Op("Tanh", {b.Op("Softplus", {x})});
   return b.Add(t, b.Mul(b.Mul(x, Sigmoid(b, x)), b.Sub(Const(b, 1.0, x), b.Mul(t, t))));
 }
 
 void Softsign(GradientContext& c) {
   if (!c.needs(0)) return;
-  const ValueId d = c.b.Add(Const(c.b, 1.0, c.in(0)), c.b.Op("Abs", {c.in(0)}));
-  c.set(0, c.b.Div(c.grad(0), c.b.Mul(d, d)));
+  const Wide w{c};
+  const ValueId x = w.x(), d = c.b.Add(Const(c.b, 1.0, x), c.b.Op("Abs", {x}));
+  w.Set(c.b.Div(w.g(), c.b.Mul(d, d)));
 }
 
 void Shrink(GradientContext& c) {
@@ -157,8 +185,8 @@ constexpr Op kOps[] = {
     {"Relu", "", 14, kPointwise, Relu},
     {"Selu", "", 22, kPointwise, Selu},
     {"Shrink", "", 9, kPointwise, Shrink},
-    {"Sigmoid", "", 13, kPointwise, UnaryGradient<[](B& b, ValueId, ValueId y) { return b.Mul(y, OneMinus(b, y)); }>},
-    {"Softplus", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x, ValueId) { return Sigmoid(b, x); }>},
+    {"Sigmoid", "", 13, kPointwise, UnaryGradientOfResult<[](B& b, ValueId y) { return b.Mul(y, OneMinus(b, y)); }>},
+    {"Softplus", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x) { return Sigmoid(b, x); }>},
     {"Softsign", "", 22, kPointwise, Softsign},
     {"SwiGLU", "", 28, kPointwise, SwiGlu},
     {"Swish", "", 24, kPointwise, Swish},

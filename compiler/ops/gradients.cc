@@ -2,6 +2,17 @@
 
 namespace gradloom {
 
+ValueId InAtLeast32Bits(GraphBuilder& b, ValueId value) { return Is16BitFloat(b.dtype(value)) ? b.Cast(value, DType::kFloat32) : value; }
+
+ValueId TimesDerivative(GraphBuilder& b, ValueId gradient, ValueId derivative) {
+  return b.Cast(b.Mul(InAtLeast32Bits(b, gradient), derivative), b.dtype(gradient));
+}
+
+ValueId DividedByCount(GraphBuilder& b, ValueId gradient, double count) {
+  const DType dtype = b.dtype(gradient);
+  return b.Cast(b.Scale(InAtLeast32Bits(b, gradient), 1.0 / count), dtype);
+}
+
 std::vector<int64_t> ConstantInts(const GradientContext& c, int i, const std::vector<int64_t>& absent) {
   if (c.in(i) == kNoValue) return absent;
   const Tensor* data = c.b.graph().data(c.in(i));

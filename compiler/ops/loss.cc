@@ -1,6 +1,7 @@
 // Losses over classes. A mean is never a single operator: sums and denominators are separate values, so that a batch that is divided over
 // devices can add both.
 #include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/loss_rows.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
@@ -201,8 +202,6 @@ constexpr Op kOps[] = {
 }  // namespace
 
 std::span<const Op> LossOps() { return kOps; }
-
-ValueId InAtLeast32Bits(GraphBuilder& b, ValueId value) { return Is16BitFloat(b.dtype(value)) ? b.Cast(value, DType::kFloat32) : value; }
 
 ValueId FlattenClasses(GraphBuilder& b, ValueId scores, int axis) {
   const Shape shape = b.shape(scores);

@@ -6,9 +6,6 @@
 
 namespace gradloom {
 
-// In float32 if it has 16 bits: sums of many elements, and their number, are beyond what 16 bits hold.
-ValueId InAtLeast32Bits(GraphBuilder& b, ValueId value);
-
 // Moves `axis` (in [0, rank)) last and flattens the others into rows.
 ValueId FlattenClasses(GraphBuilder& b, ValueId scores, int axis);
 

@@ -115,7 +115,7 @@ void Sum(GradientContext& c) {
 }
 
 void Mean(GradientContext& c) {
-  const ValueId share = c.b.Scale(c.grad(0), 1.0 / c.num_inputs());
+  const ValueId share = DividedByCount(c.b, c.grad(0), c.num_inputs());
   for (int i = 0; i < c.num_inputs(); ++i) {
     if (c.needs(i)) c.set_reduced(i, share);
   }

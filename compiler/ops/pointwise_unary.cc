@@ -41,7 +41,7 @@ constexpr uint32_t kFlat = kPointwise | kNoGradient;
 
 constexpr Op kOps[] = {
     // At 0 the derivative is 0.
-    {"Abs", "", 13, kPointwise, UnaryGradient<[](B& b, ValueId x, ValueId) { return b.Op("Sign", {x}); }>},
+    {"Abs", "", 13, kPointwise, UnaryGradient<[](B& b, ValueId x) { return b.Op("Sign", {x}); }>},
     {"Acos", "", 22, kPointwise, Quotient<[](B& b, ValueId x, ValueId) { return b.Neg(b.Op("Sqrt", {OneMinusSquare(b, x)})); }>},
     {"Acosh", "", 22, kPointwise,
      Quotient<[](B& b, ValueId x, ValueId) { return b.Op("Sqrt", {b.Mul(b.Sub(x, One(b, x)), b.Add(x, One(b, x)))}); }>},
@@ -52,11 +52,11 @@ constexpr Op kOps[] = {
     {"BitCast", "", 26, kNoGradient},
     {"BitwiseNot", "", 18, kFlat},
     {"Ceil", "", 13, kFlat | kSteps},
-    {"Cos", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x, ValueId) { return b.Neg(b.Op("Sin", {x})); }>},
-    {"Cosh", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x, ValueId) { return b.Op("Sinh", {x}); }>},
+    {"Cos", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x) { return b.Neg(b.Op("Sin", {x})); }>},
+    {"Cosh", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x) { return b.Op("Sinh", {x}); }>},
     {"Erf", "", 13, kPointwise,
-     UnaryGradient<[](B& b, ValueId x, ValueId) { return b.Scale(b.Op("Exp", {b.Neg(b.Mul(x, x))}), 2 * std::numbers::inv_sqrtpi); }>},
-    {"Exp", "", 13, kPointwise, UnaryGradient<[](B&, ValueId, ValueId y) { return y; }>},
+     UnaryGradient<[](B& b, ValueId x) { return b.Scale(b.Op("Exp", {b.Neg(b.Mul(x, x))}), 2 * std::numbers::inv_sqrtpi); }>},
+    {"Exp", "", 13, kPointwise, UnaryGradientOfResult<[](B&, ValueId y) { return y; }>},
     {"Floor", "", 13, kFlat | kSteps},
     {"Identity", "", 25, kPointwise, IdentityGradient},
     {"IsInf", "", 20, kFlat},
@@ -64,14 +64,14 @@ constexpr Op kOps[] = {
     {"Log", "", 13, kPointwise, Quotient<[](B&, ValueId x, ValueId) { return x; }>},
     {"Neg", "", 13, kPointwise, Neg},
     {"Not", "", 1, kFlat},
-    {"Reciprocal", "", 13, kPointwise, UnaryGradient<[](B& b, ValueId, ValueId y) { return b.Neg(b.Mul(y, y)); }>},
+    {"Reciprocal", "", 13, kPointwise, UnaryGradientOfResult<[](B& b, ValueId y) { return b.Neg(b.Mul(y, y)); }>},
     {"Round", "", 22, kFlat | kSteps},
     {"Sign", "", 13, kFlat | kSteps},
-    {"Sin", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x, ValueId) { return b.Op("Cos", {x}); }>},
-    {"Sinh", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x, ValueId) { return b.Op("Cosh", {x}); }>},
+    {"Sin", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x) { return b.Op("Cos", {x}); }>},
+    {"Sinh", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x) { return b.Op("Cosh", {x}); }>},
     {"Sqrt", "", 13, kPointwise, Sqrt},
-    {"Tan", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId, ValueId y) { return OnePlusSquare(b, y); }>},
-    {"Tanh", "", 13, kPointwise, UnaryGradient<[](B& b, ValueId, ValueId y) { return b.Sub(One(b, y), b.Mul(y, y)); }>},
+    {"Tan", "", 22, kPointwise, UnaryGradientOfResult<[](B& b, ValueId y) { return OnePlusSquare(b, y); }>},
+    {"Tanh", "", 13, kPointwise, UnaryGradientOfResult<[](B& b, ValueId y) { return b.Sub(One(b, y), b.Mul(y, y)); }>},
 };
 
 }  // namespace

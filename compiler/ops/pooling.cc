@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 #include "runtime/base/windows.h"
@@ -46,7 +47,7 @@ void LpPoolGradient(GradientContext& c) {
 void GlobalAveragePoolGradient(GradientContext& c) {
   const Shape x = c.b.shape(c.in(0));
   const double points = static_cast<double>(x.elements()) / static_cast<double>(std::max<int64_t>(x[0] * x[1], 1));
-  if (c.needs(0)) c.set(0, c.b.Expand(c.b.Scale(c.grad(0), 1 / points), x));
+  if (c.needs(0)) c.set(0, c.b.Expand(DividedByCount(c.b, c.grad(0), points), x));
 }
 
 // Returns the attributes of a pooling with a single window over the whole plane.

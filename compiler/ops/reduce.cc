@@ -51,10 +51,7 @@ void ReduceSum(GradientContext& c) {
 void ReduceMean(GradientContext& c) {
   if (!c.needs(0)) return;
   const Reduction r(c);
-  // The reciprocal of a large number of elements has few or no digits in 16 bits.
-  const DType dtype = c.b.dtype(c.grad(0));
-  const ValueId g = Is16BitFloat(dtype) ? c.b.Cast(r.g(), DType::kFloat32) : r.g();
-  r.Set(c.b.Cast(c.b.Scale(g, 1.0 / static_cast<double>(std::max<int64_t>(r.count, 1))), dtype));
+  r.Set(DividedByCount(c.b, r.g(), static_cast<double>(std::max<int64_t>(r.count, 1))));
 }
 
 // The gradient is shared equally by all elements that equal the extreme.
