@@ -46,8 +46,8 @@ bool MayHaveFlatRoot(const Graph& graph, const Node& node, Demands& open) {
     return true;
   }
   if (node.op == "Mul" || node.op == "Div") {
-    const bool first = UniformConstant(graph, node.inputs[1]).has_value();
-    const bool scaled = first || (node.op == "Mul" && UniformConstant(graph, node.inputs[0]));
+    const bool first = ConstantData(graph, node.inputs[1]) != nullptr;
+    const bool scaled = first || (node.op == "Mul" && ConstantData(graph, node.inputs[0]) != nullptr);
     if (!scaled && node.op == "Div") return false;
     // Matches the product of the norms of two vectors, the divisor of a cosine.
     if (!scaled) open.emplace(node.inputs[0], Wanted::kFlatRoot);

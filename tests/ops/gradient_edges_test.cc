@@ -78,5 +78,20 @@ TEST(FlatRoots, ValuesUsedManyTimes) {
   EXPECT_FALSE(RootIsFlatAtZero(graph, b.Mul(power, x)));
 }
 
+// The divisor of a cosine with fixed vectors: each row has its own factor.
+TEST(FlatRoots, TimesConstants) {
+  const OnnxTypeRules rules;
+  Graph graph;
+  GraphBuilder b(graph, rules);
+  const ValueId x = graph.AddValue("x", DType::kFloat32, Shape{2}, Role::kInput);
+  const ValueId factors = graph.AddData("factors", Tensor::From<float>({3, 5}, Shape{2}), Role::kConst);
+  const ValueId squares = b.ReduceSum(b.Mul(x, x), {}, /*keepdims=*/true);
+  EXPECT_TRUE(RootIsFlatAtZero(graph, b.Mul(squares, factors)));
+  EXPECT_TRUE(RootIsFlatAtZero(graph, b.Mul(factors, squares)));
+  EXPECT_TRUE(RootIsFlatAtZero(graph, b.Div(squares, factors)));
+  EXPECT_FALSE(RootIsFlatAtZero(graph, b.Div(factors, squares)));
+  EXPECT_FALSE(RootIsFlatAtZero(graph, b.Mul(x, factors)));
+}
+
 }  // namespace
 }  // namespace gradloom
