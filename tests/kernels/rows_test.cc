@@ -108,6 +108,21 @@ TEST(Softmax, AnyAxis) {
   }
 }
 
+// Equal terms, of which each rounds a long sum in the same direction.
+TEST(Softmax, LongColumns) {
+  std::mt19937_64 random(TestSeed());
+  const Shape shape{50000, 20};
+  Comparison how{.absolute = 1e-9, .relative = 1e-5};
+  how.fill = [&](int, Tensor& tensor, std::mt19937_64&) {
+    std::fill_n(tensor.as<float>().begin(), shape[1], 1.0f);
+    std::fill(tensor.as<float>().begin() + shape[1], tensor.as<float>().end(), 0.0f);
+    return true;
+  };
+  for (const char* op : {"Softmax", "LogSoftmax"}) {
+    ExpectSameAsReference(Call(op, "", {Float(shape)}, {Float(shape)}, {{"axis", int64_t{0}}}), random, how, std::string("cpu.") + op);
+  }
+}
+
 TEST(Normalization, BatchAndLayer) {
   std::mt19937_64 random(TestSeed());
   const Comparison how{.absolute = 1e-5, .relative = 1e-5, .scale = 0.5, .low = 0.1, .high = 3};

@@ -102,16 +102,27 @@ void LogSoftmaxRow(const float* x, float* y, Index n) {
 
 namespace {
 
+constexpr Index kRowsPerSum = 128;    // so that rounding errors stay small in long columns, too
+constexpr Index kColumnsPerSum = 64;  // summed together
+
 // work[j] = the maximum of column j; work[columns + j] = the sum of exp(x - maximum).
 GRADLOOM_INLINE void ColumnStatistics(const float* x, Index n, Index stride, Index columns, float* work) {
   for (Index j = 0; j < columns; ++j) work[j] = -__builtin_inff();
   kColumnReductions[kMax](x, n, stride, columns, work);
   float* sums = work + columns;
   for (Index j = 0; j < columns; ++j) sums[j] = 0.0f;
-  for (Index r = 0; r < n; ++r) {
-    const float* row = x + r * stride;
+  for (Index begin = 0; begin < n; begin += kRowsPerSum) {
+    const Index end = n - begin < kRowsPerSum ? n : begin + kRowsPerSum;
+    for (Index first = 0; first < columns; first += kColumnsPerSum) {
+      const Index count = columns - first < kColumnsPerSum ? columns - first : kColumnsPerSum;
+      alignas(64) float part[kColumnsPerSum] = {};
+      for (Index r = begin; r < end; ++r) {
+        const float* row = x + r * stride + first;
 #pragma omp simd
-    for (Index j = 0; j < columns; ++j) sums[j] += scalar::Exp(row[j] - work[j]);
+        for (Index j = 0; j < count; ++j) part[j] += scalar::Exp(row[j] - work[first + j]);
+      }
+      for (Index j = 0; j < count; ++j) sums[first + j] += part[j];
+    }
   }
 }
 
