@@ -103,6 +103,16 @@ KernelCall UpdateOf(const KernelCall& call, int tensor) {
   return update;
 }
 
+namespace {
+
+// Whether parameters and states that are zero stay zero if the gradient is. Adamax adds epsilon to its norm; without epsilon, all but SGD
+// divide 0 by 0.
+bool KeepsZeros(const KernelCall& call) {
+  return call.op == "Sgd" || (call.op != "Adamax" && static_cast<float>(call.attributes.Float("eps", 1)) != 0);
+}
+
+}  // namespace
+
 std::string RejectsUnequalOperands(const KernelCall& call) {
   const OperandType& parameter = call.inputs[kUpdateParameter];
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -119,7 +129,7 @@ std::string RejectsUnequalOperands(const KernelCall& call) {
     if (call.outputs[k] != expected) return "outputs that differ from the parameter";
   }
   const bool padded = parameter.layout.Padded(parameter.shape) != parameter.shape;
-  return padded && call.op == "Adamax" ? "padding that would not stay zero" : "";
+  return padded && !KeepsZeros(call) ? "padding that would not stay zero" : "";
 }
 
 }  // namespace gradloom

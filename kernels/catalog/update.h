@@ -26,8 +26,8 @@ std::vector<int> UpdateInputs(const KernelCall& call, int tensor);
 std::vector<int> UpdateOutputs(const KernelCall& call, int tensor);
 
 // Returns why an update cannot be computed element by element, or "". Parameter, gradient, states and their next values must have the same
-// type and layout, and a copy the same layout; the gradient of a float32 parameter may have 16 bits. Padding stays zero, because every
-// update of zeros by a zero gradient is zero, except that Adamax adds epsilon to its norm.
+// type and layout, and a copy the same layout; the gradient of a float32 parameter may have 16 bits. Layouts with padding, which must stay
+// zero, are rejected if the update of zeros by a zero gradient is not zero.
 std::string RejectsUnequalOperands(const KernelCall& call);
 
 // The learning-rate factor of the node's parameter group.
