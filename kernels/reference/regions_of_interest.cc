@@ -281,9 +281,10 @@ struct Regions {
       double w = roi[2] * scale - shift - left, h = roi[3] * scale - shift - top;
       if (shift == 0) w = std::max(w, 1.0), h = std::max(h, 1.0);
       const double step_y = h / static_cast<double>(bins_y), step_x = w / static_cast<double>(bins_x);
-      // A box that is larger than the image gains nothing from more points.
-      const auto grid = [&](double step, int64_t extent) {
-        return ratio > 0 ? ratio : static_cast<int64_t>(std::clamp(std::ceil(step), 0.0, 4.0 * static_cast<double>(extent) + 4));
+      // A box that is larger than the image gains nothing from more points; one with NaN corners has no points.
+      const auto grid = [&](double step, int64_t extent) -> int64_t {
+        if (ratio > 0) return ratio;
+        return step > 0 ? static_cast<int64_t>(std::min(std::ceil(step), 4.0 * static_cast<double>(extent) + 4)) : 0;
       };
       const int64_t grid_y = grid(step_y, height), grid_x = grid(step_x, width);
       for (int64_t bin = 0; bin < bins_y * bins_x; ++bin) {
