@@ -33,6 +33,7 @@
 #include "compiler/passes/fuse_norm_masks.h"
 #include "compiler/passes/fuse_norm_sums.h"
 #include "compiler/passes/fuse_pointwise.h"
+#include "compiler/passes/fuse_softplus.h"
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/join_pointwise.h"
 #include "compiler/passes/join_updates.h"
@@ -112,6 +113,16 @@ void RunFuseGelu(PassContext& c) {
   // On GPUs, fuse_epilogues needs Gelu nodes. On the CPU, they save the roundings between the operators that they replace.
   const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
   if (MayFuseLayers(c) && low) FuseGelu(c.graph);
+}
+
+// Also if nodes are placed by name: it is needed for finite results, and a Softplus keeps the name of the operator that it replaces.
+void RunFuseSoftplus(PassContext& c) {
+  const auto fuse = [&](Graph& graph) {
+    GraphBuilder builder(graph, c.rules);
+    FuseSoftplus(builder);
+  };
+  ForEachBody(c.graph, fuse);
+  fuse(c.graph);
 }
 
 void RunFuseLinear(PassContext& c) {
@@ -373,6 +384,8 @@ constexpr Pass kPasses[] = {
     {"fold_pads", RunFoldPads, true, true, PassStage::kBatch},
     // After simplification, so that numbers are constants, and before precision is lowered.
     {"fuse_gelu", RunFuseGelu, true, true, PassStage::kBatch},
+    // In the same place for the same reasons. Not optional: without it, a loss may be infinite.
+    {"fuse_softplus", RunFuseSoftplus, false, true, PassStage::kBatch},
     // Before differentiation, since gradients have the types of their values. After simplification, since constants have no precision to
     // lower.
     {"lower_precision", RunLowerPrecision, false, true, PassStage::kBatch},
