@@ -75,7 +75,7 @@ CompileReport ReportWeights(const Model& model, const CompileOptions& options);
 // option, kConfig if PassControl::stop_after is given. The plan has passed VerifyOrThrow.
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report = nullptr);
 
-// Runs the passes of each entry up to PassControl::stop_after, for what PassControl prints. There is no plan then. Throws like Compile.
+// Runs the passes of each entry up to PassControl::stop_after, for what PassControl tells. There is no plan then. Throws like Compile.
 void RunPasses(const Model& model, const CompileOptions& options);
 
 // The request for an entry that is fed these shapes, by name; nullopt if the model cannot be fed them. Throws what FeedsOfEntry throws, if

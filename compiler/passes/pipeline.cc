@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ostream>
 #include <vector>
 
 #include "compiler/graph/text.h"
@@ -517,10 +516,10 @@ void RunStage(PassContext& context, const PassControl& control, PassStage stage)
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     if (pass.changes_graph) VerifyGraph(context.graph);
     if (control.log != nullptr) {
-      if (control.time_passes) *control.log << "pass " << pass.name << "  " << ms << " ms  " << context.graph.nodes.size() << " nodes\n";
+      if (control.time_passes) control.log->Time(pass.name, ms, context.graph.nodes.size());
       if (control.dump_after == "all" || control.dump_after == pass.name) {
         std::string after = ToText(context.graph);
-        if (after != before) *control.log << "# after " << pass.name << "\n" << after << "\n";
+        if (after != before) control.log->Dump(pass.name, after);
         before = std::move(after);
       }
     }

@@ -1,7 +1,7 @@
 // The passes from an imported graph to a program, and the runner that verifies, times and dumps around each of them.
 #pragma once
 
-#include <iosfwd>
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
@@ -17,13 +17,24 @@
 
 namespace gradloom {
 
+// What the runner tells of passes, as asked for by PassControl.
+class PassLog {
+ public:
+  virtual ~PassLog() = default;
+
+  // `nodes`: of the graph that the pass leaves.
+  virtual void Time(const char* pass, double ms, size_t nodes) = 0;
+  // The graph that the pass leaves, as text.
+  virtual void Dump(const char* pass, const std::string& graph) = 0;
+};
+
 // Developer options of the runner.
 struct PassControl {
-  std::string dump_after;             // the name of a pass, or "all": print the graph after it if it changed
+  std::string dump_after;             // the name of a pass, or "all": dump the graph after it if it changed
   std::string stop_after;             // run no pass after this one
   std::vector<std::string> disabled;  // optional passes to leave out
   bool time_passes = false;
-  std::ostream* log = nullptr;  // for dumps and times; null: none
+  PassLog* log = nullptr;  // for dumps and times; null: none
 };
 
 // Passes before replicate_data see the whole batch; those after it see a device's part.

@@ -137,6 +137,22 @@ class WatchingTest(unittest.TestCase):
         with open(f"{self.folder}/drawn.log") as file:
             self.assertEqual(len(re.findall(r"^\S+ step=\d+ epoch=\S+ eval_loss=\S+ eval_rmse=", file.read(), re.M)), 3)
 
+    def test_times_and_graphs_of_passes_are_lines(self):
+        words = [*TRAIN[:-1], "1", "--time-passes", "--dump-after", "add_loss"]
+        lines = [json.loads(line) for line in self.run_command(*words, "--name", "passes", "--log-format", "json").stderr.splitlines()]
+        times = [line for line in lines if "ms" in line]
+        self.assertIn("differentiate", {line["pass"] for line in times})
+        for line in times:
+            self.assertEqual(line.keys(), {"t", "pass", "ms", "nodes"})
+            self.assertGreaterEqual(line["ms"], 0)
+        graphs = [line for line in lines if "graph" in line]
+        self.assertEqual({line["pass"] for line in graphs}, {"add_loss"})
+        text = self.run_command(*words, "--name", "passes_as_text", "-q", "--log-file", "passes.log").stderr
+        self.assertIn(f"# after add_loss\n{graphs[0]['graph']}\n", text)
+        self.assertRegex(text, r"(?m)^pass differentiate  \d+\.\d+ ms  \d+ nodes$")
+        with open(f"{self.folder}/passes.log") as file:
+            self.assertIn(text, file.read())
+
     # ---- Numbers
 
     def scrape(self, where, path="/metrics"):

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iostream>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
 #include "tools/run/key_values.h"
+#include "tools/run/pass_log.h"
 
 namespace gradloom {
 
@@ -79,7 +79,7 @@ PassControl PassControlOf(const Configuration& configuration) {
   control.stop_after = configuration.Text("compiler.stop_after");
   control.disabled = configuration.Texts("compiler.disable_pass");
   control.time_passes = configuration.Switch("compiler.time_passes");
-  control.log = &std::cerr;
+  control.log = &StderrPassLog();
   return control;
 }
 

@@ -134,7 +134,7 @@ void PrintErrors(const std::vector<Error>& errors) {
       line["t"] = Timestamp();
       line["level"] = "error";
       line["exit_code"] = ExitCode(errors.front().code());
-      WriteStderrObject(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      WriteStderrAsIs(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     }
     return;
   }
@@ -181,9 +181,9 @@ void Progress::Update(const State& state) {
   std::string terms;
   for (size_t i = 0; i < state.terms.size(); ++i)
     terms += "," + nlohmann::json(state.term_names[i]).dump() + ":" + JsonNumber("%.9g", state.terms[i]);
-  WriteStderrObject(Formatted("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%s", Timestamp().c_str(),
-                              static_cast<long long>(state.step), state.epoch, JsonNumber("%.9g", state.loss).c_str()) +
-                    terms + Formatted(",\"lr\":%.9g%s,\"samples_per_s\":%.1f}", state.lr, norm.c_str(), state.samples_per_s));
+  WriteStderrAsIs(Formatted("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%s", Timestamp().c_str(),
+                            static_cast<long long>(state.step), state.epoch, JsonNumber("%.9g", state.loss).c_str()) +
+                  terms + Formatted(",\"lr\":%.9g%s,\"samples_per_s\":%.1f}", state.lr, norm.c_str(), state.samples_per_s));
 }
 
 double Progress::SecondsLeft(const State& state) const {
@@ -213,7 +213,7 @@ void Progress::Evaluated(int64_t step, double epoch, const std::map<std::string,
   if (mode_ != ProgressMode::kJson) return;
   std::string members;
   for (const auto& [name, value] : values) members += "," + nlohmann::json(name).dump() + ":" + JsonNumber("%.9g", value);
-  WriteStderrObject(
+  WriteStderrAsIs(
       Formatted("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"eval\"", Timestamp().c_str(), static_cast<long long>(step), epoch) +
       members + "}");
 }

@@ -121,10 +121,10 @@ void LogToFile(std::string_view level, const std::string& text) {
   Keep(Formatted(level, text));
 }
 
-void WriteStderrObject(const std::string& object) {
+void WriteStderrAsIs(const std::string& text) {
   const std::lock_guard lock(TheLines().mutex);
-  std::fprintf(stderr, "%s\n", object.c_str());
-  Keep(object);
+  std::fprintf(stderr, "%s\n", text.c_str());
+  Keep(text);
 }
 
 }  // namespace gradloom

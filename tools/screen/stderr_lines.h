@@ -29,7 +29,7 @@ void WriteStderrLine(std::string_view level, const std::string& text);
 void LogToStderr(const std::string& text);
 // Writes only to the file of SetStderrLines, for messages that stderr shows in another form.
 void LogToFile(std::string_view level, const std::string& text);
-// Writes a JSON object as it is, to both.
-void WriteStderrObject(const std::string& object);
+// Writes one or more lines as they are, to both, whatever is shown: a JSON object, or text that was asked for.
+void WriteStderrAsIs(const std::string& text);
 
 }  // namespace gradloom
