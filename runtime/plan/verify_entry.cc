@@ -222,9 +222,8 @@ class EntryCheck : EntryRanks {
       const int axis = fetch.batch_axis;
       const auto samples = SamplesIn(buffer.shape, axis, fetch.batch_inner, rank.shard_length);
       const auto others = SamplesIn(first->shape, axis, fetch.batch_inner, first_samples);
-      // The runtime gives a fed value back as it was passed, for all ranks.
-      const bool fed_alike = buffer.arena == Arena::kFeed || first->arena == Arena::kFeed ? buffer.feed == first->feed : true;
-      if (!fed_alike || !samples || !others || buffer.dtype != first->dtype || buffer.shape.rank() != first->shape.rank() ||
+      // The runtime gives a fed value back as it was passed, for all ranks: the same feed, or on each rank none.
+      if (buffer.feed != first->feed || !samples || !others || buffer.dtype != first->dtype || buffer.shape.rank() != first->shape.rank() ||
           samples->outer != others->outer || samples->together != others->together) {
         return faults_.Add("bounds", what,
                            Describe(buffer) + " of rank " + std::to_string(r) + " does not match the fetches of the ranks before it");

@@ -546,6 +546,23 @@ TEST(VerifyPlan, RejectsPartsOfFeedsAndFetchesWithOtherAxes) {
   ExpectFault(plan, "ranks", {"group 0", "not in ascending order"});
 }
 
+// A fetched feed is given back for all ranks as it was passed.
+TEST(VerifyPlan, RejectsAFetchOfDifferentFeeds) {
+  Plan plan = EmptyPlan();
+  ProgramBuilder b(plan);
+  const int x = b.Feed(0, 2 * kN), z = b.Feed(1, 2 * kN), y = b.Value("y", 2 * kN);
+  b.Launch("Map", {x, z}, {y});
+  plan.programs.push_back(b.Take());
+  Entry& entry = AddEntry(plan, EntryKind::kPredict, 2, {0, 0});
+  for (const char* name : {"x", "z"}) entry.feeds.push_back({name, DType::kFloat32, {4 * kN}, 0});
+  entry.fetches = {{"x", x, 0}, {"y", y, 0}};
+  EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "");
+  for (const int other : {z, y}) {
+    plan.entries[0].ranks[1].fetches = {other, y};
+    ExpectFault(plan, "bounds", {"fetch 'x'", "of rank 1 does not match the fetches of the ranks before it"});
+  }
+}
+
 // Many faults give a short list, and a large plan takes milliseconds.
 TEST(VerifyPlan, IsQuickOnLargePlans) {
   Plan plan = EmptyPlan();
