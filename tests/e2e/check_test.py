@@ -180,15 +180,24 @@ class CheckTest(unittest.TestCase):
         self.assertIn("1 node reads a value that the module detached, but the file does not say where, so gradients pass: 'node_y'", unclear.stdout + unclear.stderr)
 
     def test_points_to_weights_of_a_teacher(self):
-        def said(teacher, student, *flags):
-            nodes = [helper.make_node("MatMul", ["x", student], ["a"]), helper.make_node("MatMul", ["x", teacher], ["b"]), helper.make_node("Sub", ["a", "b"], ["y"])]
+        def said(teacher, student, *flags, teachers=()):
+            names = [student, teacher, *teachers]
+            nodes = [helper.make_node("MatMul", ["x", name], [f"product_{i}"]) for i, name in enumerate(names)]
+            nodes.append(helper.make_node("Sum", [node.output[0] for node in nodes], ["y"]))
             infos = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4])] for name in "xy"]
-            graph = helper.make_graph(nodes, "net", *infos, [weight(student, 4, 4), weight(teacher, 4, 4)])
+            graph = helper.make_graph(nodes, "net", *infos, [weight(name, 4, 4) for name in names])
             return self.check(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), "--loss", "mse", *flags).stdout
 
         for teacher in ("teacher", "model.teacher_net", "target", "momentum_encoder", "encoder.ema"):
             self.assertIn(f"note    1 weight '{teacher}.*' is trained", said(teacher + ".body.weight", "online.body.weight"))
         self.assertNotIn("no_grad", said("teacher.body.weight", "online.body.weight", "--freeze", "teacher.*"))
+        # Several modules, of which a few are shown.
+        three = said("teacher.body.weight", "online.body.weight", teachers=["teacher.body.bias", "ema.body.weight", "model.target.body.weight"])
+        self.assertIn("note    4 weights ('ema.*', 'model.target.*', 'teacher.*') are trained", three)
+        self.assertIn("use --freeze 'ema.*' --freeze 'model.target.*' --freeze 'teacher.*'\n", three)
+        many = said("teacher_0.w", "online.w", teachers=[f"teacher_{i}.{part}" for i in range(1, 7) for part in "uw"])
+        self.assertIn("note    13 weights ('teacher_0.*', 'teacher_1.*', 'teacher_2.*', 'teacher_3.*', 'teacher_4.*' and 2 more modules) are trained", many)
+        self.assertIn("--freeze 'teacher_4.*' ...\n", many)
         # Other words, and a part that is no copy of another.
         for other in ("offline.body.weight", "targeted.body.weight", "schemata.body.weight", "target.head.weight"):
             self.assertNotIn("no_grad", said(other, "online.body.weight"))

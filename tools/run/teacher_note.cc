@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <set>
@@ -9,9 +11,13 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/joined.h"
 
 namespace gradloom {
 namespace {
+
+// Modules that the note names.
+constexpr size_t kShownModules = 5;
 
 constexpr std::string_view kTeacher = "teacher", kCopies[] = {"ema", "momentum", "target"};
 
@@ -56,18 +62,26 @@ std::string TeacherNote(const std::vector<CompileReport::Reason>& trained) {
     for (size_t dot = weight.name.find('.'); dot != std::string::npos; dot = weight.name.find('.', dot + 1))
       others.insert(weight.name.substr(dot + 1));
   }
+  std::vector<std::string> patterns;
+  int64_t count = 0;
   for (const auto& [path, module] : modules) {
     // Every layer has a "weight", so a layer by itself is not taken for the copy of another.
     const bool has_layers =
         std::any_of(module.rests.begin(), module.rests.end(), [](const auto& rest) { return rest.find('.') != std::string::npos; });
     const bool copies = std::all_of(module.rests.begin(), module.rests.end(), [&](const auto& rest) { return others.contains(rest); });
     if (module.copy && !(has_layers && copies)) continue;
-    const std::string pattern = "'" + Escaped(path) + "*'";
-    const auto count = static_cast<int64_t>(module.rests.size());
-    return "note    " + Counted(count, "weight") + " " + pattern + (count == 1 ? " is" : " are") +
-           " trained; if the module uses them without gradients (torch.no_grad), which a file does not record, use --freeze " + pattern;
+    patterns.push_back("'" + Escaped(path) + "*'");
+    count += std::ssize(module.rests);
   }
-  return "";
+  if (patterns.empty()) return "";
+  const bool one = patterns.size() == 1;
+  const auto more = static_cast<int64_t>(patterns.size() - std::min(patterns.size(), kShownModules));
+  patterns.resize(std::min(patterns.size(), kShownModules));
+  const std::string rest = more > 0 ? " and " + Counted(more, "more module") : "";
+  return "note    " + Counted(count, "weight") + " " + (one ? patterns[0] : "(" + Joined(patterns) + rest + ")") +
+         (count == 1 ? " is" : " are") +
+         " trained; if the module uses them without gradients (torch.no_grad), which a file does not record, use --freeze " +
+         Joined(patterns, " --freeze ") + (more > 0 ? " ..." : "");
 }
 
 }  // namespace gradloom
