@@ -53,8 +53,7 @@ Interval Interval::Parse(const std::string& text, const std::string& what) {
     if (unit == "min") return {Unit::kSeconds, count * 60};
     if (unit == "h") return {Unit::kSeconds, count * 3600};
   }
-  throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", "",
-              "expected 1ep (after each epoch), 500 (updates), 10min, 90s or never");
+  throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", "", std::string("expected ") + kForms);
 }
 
 Watch Watch::Parse(const std::string& text) {

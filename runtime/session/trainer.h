@@ -28,6 +28,8 @@ struct Interval {
   Unit unit = Unit::kNever;
   int64_t count = 0;
 
+  // The forms of an interval, for messages.
+  static constexpr char kForms[] = "1ep (after each epoch), 500 (updates), 10min, 90s or never";
   // Throws Error(kConfig) naming `what`.
   static Interval Parse(const std::string& text, const std::string& what);
 };

@@ -60,7 +60,6 @@ RunCheckpoints::RunCheckpoints(const std::string& folder, const Configuration& c
       plan_(IdentityOf(*set_up.plan)),
       folder_(folder, plan_, OptionsOf(configuration)),
       parts_(parts),
-      auto_(configuration.Text("checkpoint.every") == "auto"),
       continue_on_failure_(configuration.Text("checkpoint.on_error") == "continue") {
   for (const std::string& name : folder_.leftovers()) log_.Line("skipped " + Escaped(name, 4096) + ": an unfinished save; removed");
 }
@@ -173,8 +172,8 @@ void RunCheckpoints::OnSave(SaveReason reason) {
 bool RunCheckpoints::PutsOff(SaveReason reason) {
   // Processes that save parts agree on the next save only after this one is complete.
   if (!writing_ || parts_ != nullptr) return false;
-  if (reason == SaveReason::kInterval) return auto_ || current_.batch == session_.batch();
-  return reason == SaveReason::kBest && auto_ && KeepBest();
+  if (reason == SaveReason::kInterval) return set_up_.may_skip_saves || current_.batch == session_.batch();
+  return reason == SaveReason::kBest && set_up_.may_skip_saves && KeepBest();
 }
 
 bool RunCheckpoints::KeepBest() {

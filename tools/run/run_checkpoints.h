@@ -103,7 +103,6 @@ class RunCheckpoints : public TrainerObserver {
   PlanIdentity plan_;
   CheckpointFolder folder_;
   PartCollector* const parts_;
-  const bool auto_;                 // whether checkpoint.every is "auto"
   const bool continue_on_failure_;  // if a save fails
   const Trainer* trainer_ = nullptr;
   RunRecords* records_ = nullptr;

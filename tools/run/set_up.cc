@@ -49,16 +49,13 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   options.updates = configuration.Integer("train.steps");
   options.batch = batch;
   options.eval_batch = configuration.Integer("eval.batch");
-  options.evaluate = Interval::Parse(configuration.Text("eval.every"), "eval.every");
+  Reading(configuration, "eval.every", [&] { options.evaluate = Interval::Parse(configuration.Text("eval.every"), "eval.every"); });
   if (options.evaluate.unit == Interval::Unit::kSeconds) {
     throw Error(ErrorCode::kConfig, "the evaluation interval must be in epochs or updates, so that a run can be repeated",
                 Escaped(configuration.origin("eval.every").place, 4096), "use --eval-every 1ep");
   }
   options.metrics = MetricsOf(configuration, recipe, graph);
   options.patience = configuration.Integer("train.early_stop");
-  // RunCheckpoints leaves out some of those after an epoch.
-  const std::string& every = configuration.Text("checkpoint.every");
-  options.save = Interval::Parse(every == "auto" ? "1ep" : every, "checkpoint.every");
   options.skip_non_finite = configuration.Text("train.on_nan") == "skip";
   const std::string& best = configuration.Text("eval.best");
   const std::string first = options.metrics.empty() ? "loss" : options.metrics.front().shown();
@@ -80,6 +77,19 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
                 Escaped(configuration.origin(name).place, 4096), "add --plateau-patience 10, or leave it out");
   }
   return options;
+}
+
+// When a run saves: checkpoint.every, where "auto" is after each epoch, if there is time for it.
+void SetSaves(const Configuration& configuration, TrainingSetUp& set_up) {
+  const std::string& every = configuration.Text("checkpoint.every");
+  set_up.may_skip_saves = every == "auto";
+  Reading(configuration, "checkpoint.every", [&] {
+    try {
+      set_up.options.save = Interval::Parse(set_up.may_skip_saves ? "1ep" : every, "checkpoint.every");
+    } catch (const Error& error) {
+      throw Error(error.code(), error.message(), error.where(), std::string("expected auto, ") + Interval::kForms);
+    }
+  });
 }
 
 // Checks keys that need an evaluation if there is none. `data`: there is data for it, but it is never due.
@@ -162,6 +172,7 @@ class SetUpWork {
                  : loss.type == "output"    ? "output(" + loss.output + ")"
                                             : loss.type + "(" + loss.output + ", " + TargetOf(loss) + ")";
     made_.options = TrainerOptionsOf(configuration_, compile_.recipe, graph(), probe_.batch > 0 ? probe_.batch : kDefaultBatch);
+    SetSaves(configuration_, made_);
   }
 
   void TakeFrozenWeights() {

@@ -23,6 +23,8 @@ struct TrainingSetUp {
   TrainingData data;
   std::string loss;        // the first loss in the syntax of --loss, possibly guessed
   TrainerOptions options;  // without callbacks
+  // Whether a save that is due while another is being written may be left out: checkpoint.every is "auto".
+  bool may_skip_saves = false;
   CompileReport report;
   std::vector<std::string> notes;  // for the screen, one line each: guesses, and values that flags override
   double compile_seconds = 0;
