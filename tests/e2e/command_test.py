@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import unittest
 
 import numpy as np
@@ -326,6 +327,16 @@ class CommandTest(unittest.TestCase):
         self.run_command(["resume", "runs/same_schedule", "-c", "schedule.toml", "--epochs", "6"])
         # Words of the same command contradict each other.
         self.run_command([*TRAIN, "--name", "both", "--set", "schedule.gamma=0.5", "--schedule", "constant"], 4)
+        # The later of two files is stronger, but its own options must fit, and so must those that it adds to the earlier one's choice.
+        sample_files.write("other.toml", b'version = 1\n[optimizer]\nname = "sgd"\n[schedule]\nname = "cosine"\nmin_lr = 1e-4\n')
+        self.train_with("later_file", "-c", "step.toml", "-c", "other.toml")
+        kept = tomllib.loads(sample_files.read("runs/later_file/config.toml").decode())
+        self.assertEqual((kept["optimizer"]["name"], kept["schedule"]["name"]), ("sgd", "cosine"))
+        self.assertNotEqual((kept["optimizer"].get("beta1"), kept["schedule"].get("gamma")), (0.8, 0.5))
+        sample_files.write("option.toml", b"version = 1\n[schedule]\ngamma = 0.2\n")
+        for files in (["other.toml", "option.toml"], ["option.toml", "other.toml", "option.toml"]):
+            refused = self.train_with("x", *(word for file in files for word in ("-c", file)), code=4)
+            self.assertIn("schedule.gamma is an option of step, and the schedule is cosine\n  --> option.toml:3:1", refused.stderr)
         # Earlier releases stored and ignored options of others.
         path = "runs/same_schedule/config.toml"
         stored = sample_files.read(path)

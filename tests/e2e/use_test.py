@@ -493,7 +493,25 @@ class UseTest(unittest.TestCase):
     def test_config_of_a_run(self):
         with open("runs/main/config.toml") as file:
             self.assertEqual(self.run_command(["config", "runs/main"]).stdout, file.read())
-        self.assertEqual(self.json(["config", "runs/main", "--json"])["train.epochs"]["value"], 6)
+        told = self.json(["config", "runs/main", "--json"])
+        self.assertEqual(told["train.epochs"], {"value": 6, "origin": "--epochs"})
+        self.assertEqual(told["optimizer.beta1"], {"value": 0.9, "origin": "default"})
+        # What was written by hand has no recorded origin.
+        shutil.copytree("runs/main", "runs/by_hand")
+        path = "runs/by_hand/config.toml"
+        with open(path) as file:
+            lines = file.read().splitlines()
+        at = next(i for i, line in enumerate(lines) if line.startswith("epochs = "))
+        lines[at] = "epochs = 7"
+        sample_files.write(path, "\n".join(lines) + "\n")
+        told = self.json(["config", "runs/by_hand", "--json"])
+        self.assertEqual(told["train.epochs"], {"value": 7, "origin": f"{path}:{at + 1}:1"})
+        self.assertEqual(told["optimizer.beta1"]["origin"], "default")
+        # A resumed run keeps them.
+        self.run_command(["resume", "runs/by_hand", "--epochs", "7", "--keep", "9"])
+        told = self.json(["config", "runs/by_hand", "--json"])
+        self.assertEqual(told["optimizer.lr"]["origin"], self.json(["config", "runs/main", "--json"])["optimizer.lr"]["origin"])
+        self.assertTrue(told["checkpoint.keep"]["origin"].startswith("--keep"), told["checkpoint.keep"])
         self.assertIn("without other flags", self.run_command(["config", "runs/main", "--lr", "1"], 4).stderr)
 
     def test_check_compile_inspect_verify(self):

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -125,6 +126,9 @@ KeyValue Nothing(KeyType type) {
   }
 }
 
+// A line of a configuration file, without a comment.
+std::string TomlLine(const Key& key, const KeyValue& value) { return std::string(key.short_name()) + " = " + TomlOf(key, value); }
+
 }  // namespace
 
 std::string NumberText(double number) {
@@ -221,15 +225,26 @@ void Configuration::Assign(const Key& key, KeyValue value, OriginKind kind, cons
     same = over && std::all_of(weaker.begin(), weaker.end(), [&](const auto& entry) { return named->at(entry.first) == entry.second; });
   }
   const std::string overridden = same ? entry.origin.overridden : over ? entry.origin.place : "";
-  entry = {std::move(value), {kind, place, overridden}, false};
+  entry = {std::move(value), {.kind = kind, .place = place, .overridden = overridden, .file = files_}, false};
 }
 
 void Configuration::SetFlag(const Key& key, const std::vector<std::string>& words) {
   Assign(key, ParseWords(key, words, key.flag), OriginKind::kFlag, key.flag);
 }
 
-void Configuration::MarkRecorded() {
+void Configuration::MarkRecorded(const std::string& toml) {
   for (auto& [name, entry] : entries_) entry.origin.recorded = entry.origin.kind != OriginKind::kDefault;
+  std::istringstream text(toml);
+  std::string section;
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
+    const Key* key = FindKey(section + "." + line.substr(0, line.find(' ')));
+    if (key == nullptr || !has_value(key->name)) continue;
+    const std::string before = TomlLine(*key, value(key->name));
+    const size_t comment = line.find_first_not_of(' ', before.size());
+    if (!line.starts_with(before) || comment == std::string::npos || !line.substr(comment).starts_with("# ")) continue;
+    entries_.at(key->name).origin.first = line.substr(comment + 2);
+  }
 }
 
 void Configuration::ForgetSection(std::string_view section) {
@@ -312,8 +327,8 @@ std::string Configuration::ToToml(bool origins) const {
     }
     const KeyValue value = WithAbsolutePath(key, entry.value);
     RequireUtf8(key, value, entry.origin);
-    std::string line = std::string(key.short_name()) + " = " + TomlOf(key, value);
-    if (origins) line += std::string(line.size() < 40 ? 40 - line.size() : 1, ' ') + "# " + Escaped(entry.origin.ToString(), 4096);
+    std::string line = TomlLine(key, value);
+    if (origins) line += std::string(line.size() < 40 ? 40 - line.size() : 1, ' ') + "# " + Escaped(entry.origin.FirstToString(), 4096);
     toml += line + "\n";
   }
   return toml;
@@ -327,7 +342,7 @@ nlohmann::json Configuration::ToJson() const {
     if (has_value(key.name)) {
       std::visit([&](const auto& held) { value = held; }, entry.value);
     }
-    json[key.name] = {{"value", value}, {"origin", entry.origin.ToString()}};
+    json[key.name] = {{"value", value}, {"origin", entry.origin.FirstToString()}};
   }
   return json;
 }

@@ -24,9 +24,14 @@ struct Origin {
   std::string place;       // "gradloom.toml:14:1", "--set", "--lr"; empty for a default
   std::string overridden;  // the origin of another value that this one overrides; empty: none
   bool recorded = false;   // whether a run or a plan has stored it
+  int file = 0;            // of kFile: the number of the file, in the order in which they were read
+
+  std::string first = "";  // of a recorded value: where it came from when it was recorded; empty: not known
 
   // "default", "gradloom.toml:14:1", "--lr (over gradloom.toml:14:1)".
   std::string ToString() const;
+  // The same, for a recorded value at the time when it was recorded, if that is known.
+  std::string FirstToString() const { return first.empty() ? ToString() : first; }
 };
 
 class Configuration {
@@ -40,8 +45,9 @@ class Configuration {
   // The same for text in memory, which errors call `name`; relative paths in it start at the working directory.
   void ReadText(const std::string& text, const std::string& name);
 
-  // Marks all that has been read so far as the record of a run or a plan, which perhaps an earlier release has written.
-  void MarkRecorded();
+  // Marks all that has been read so far as the record of a run or a plan, which perhaps an earlier release has written. `toml`: the text of
+  // the record, if ToToml may have written origins into it.
+  void MarkRecorded(const std::string& toml = "");
 
   // Applies "optimizer.lr=1e-3", with the value as in a file or as bare text. Throws Error(kConfig).
   void SetAssignment(const std::string& assignment);
@@ -93,6 +99,7 @@ class Configuration {
 
   friend class TomlReader;
   std::map<std::string, Entry, std::less<>> entries_;
+  int files_ = 0;  // that have been read
 };
 
 // The length in bytes of the ONNX file name at the beginning of a loss term; 0 if there is none.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 
 namespace gradloom {
 namespace {
@@ -51,7 +52,7 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
 Configuration ConfigurationFlags::Resolve(const std::string& base) const {
   Configuration configuration;
   if (!base.empty()) configuration.ReadFile(base);
-  configuration.MarkRecorded();
+  configuration.MarkRecorded(base.empty() ? "" : ReadWholeFile(base));
   // The folder of a run may come from anyone, and must not decide whom a process connects to.
   for (const Key& key : Keys()) {
     if (key.section() != "job" || !configuration.is_set(key.name)) continue;

@@ -194,12 +194,14 @@ bool LooksLikeToml(const std::string& value) {
 void Configuration::ReadFile(const std::string& path) {
   const std::string text = ReadWholeFile(path, kTomlLimitBytes);
   const std::string folder = fs::path(path).parent_path().string();
+  ++files_;
   TomlReader(*this, Escaped(path, 4096), OriginKind::kFile, folder).ReadRoot(Parse(text, Escaped(path, 4096), true));
 }
 
 void Configuration::ReadText(const std::string& text, const std::string& name) {
   if (std::ssize(text) > kTomlLimitBytes)
     throw Error(ErrorCode::kLimit, "the configuration is too large: " + std::to_string(text.size()) + " bytes", name);
+  ++files_;
   TomlReader(*this, name, OriginKind::kFile, "").ReadRoot(Parse(text, name, true));
 }
 

@@ -96,13 +96,14 @@ int PrintRun(const Configuration& given, const std::string& run, bool json) {
     throw Error(ErrorCode::kConfig, "the configuration of a run is shown as it is, without other flags", given.origin(key.name).ToString(),
                 "gradloom resume " + ShellWord(run) + "   changes values");
   }
-  const std::string path = RunFolder::Open(run).ConfigPath();
+  const std::string path = RunFolder::Open(run).ConfigPath(), text = ReadWholeFile(path);
   if (json) {
     Configuration configuration;
     configuration.ReadFile(path);
+    configuration.MarkRecorded(text);
     std::printf("%s\n", JsonLine(configuration.ToJson()).c_str());
   } else {
-    std::printf("%s", ReadWholeFile(path).c_str());
+    std::printf("%s", text.c_str());
   }
   return 0;
 }

@@ -79,7 +79,7 @@ void DropOptionsOfOthers(Configuration& c) {
   for (const auto& [key, owners] : kOwnOptions) {
     const std::string chooser = ChooserOf(key);
     const Origin &option = c.origin(key), &choice = c.origin(chooser);
-    const bool overridden = choice.kind > OriginKind::kFile || (option.recorded && choice.kind == OriginKind::kFile && !choice.recorded);
+    const bool overridden = choice.kind > OriginKind::kFile || (choice.kind == OriginKind::kFile && choice.file > option.file);
     if (option.kind == OriginKind::kFile && overridden && !IsListed(c.Text(chooser), owners)) c.Reset(key);
   }
 }

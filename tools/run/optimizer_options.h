@@ -10,7 +10,7 @@
 namespace gradloom {
 
 // Resets options that the chosen optimizer or schedule does not have, if they come from a file, a plan or a run, and its name from a
-// stronger source: they belong to what the former chose.
+// stronger source, such as a later file: they belong to what the former chose.
 void DropOptionsOfOthers(Configuration& configuration);
 
 // Throws Error(kConfig) for an option that the chosen optimizer or schedule does not have, unless it is recorded: earlier releases ignored
