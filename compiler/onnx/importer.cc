@@ -279,6 +279,24 @@ ValueId Importer::TakeWholeScale(Node& node) {
   return std::exchange(node.inputs[1], emitter().AddConstant(node.origin + "/one", std::move(one)));
 }
 
+// An RMSNormalization whose scale has another type than its input is computed in a type that holds both. The result has the input's type,
+// as by ONNX's type inference and its reference implementation, although its text says the scale's. Returns the type to which the caller
+// converts the result; kUndefined if it has that type, as for all other nodes.
+DType Importer::WidenScaled(Node& node) {
+  if (node.op != "RMSNormalization" || !node.domain.empty() || node.inputs.size() != 2) return DType::kUndefined;
+  if (node.inputs[0] == kNoValue || node.inputs[1] == kNoValue) return DType::kUndefined;
+  const auto type = [&](size_t i) { return emitter().graph().value(node.inputs[i]).dtype; };
+  const DType x = type(0);
+  if (type(1) == x) return DType::kUndefined;
+  const DType wide = x == DType::kFloat64 || type(1) == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  for (size_t i = 0; i < 2; ++i) {
+    if (type(i) == wide) continue;
+    const std::string name = node.origin + (i == 0 ? "/input" : "/scale");
+    node.inputs[i] = EmitOp("Cast", {node.inputs[i]}, {{"to", static_cast<int64_t>(wide)}}, node.origin, name);
+  }
+  return wide == x ? DType::kUndefined : x;
+}
+
 void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   Node node = MakeNode(proto, scope);
   const auto version = scope.opsets->find(node.domain);
@@ -292,6 +310,7 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   while (!names.empty() && names.back().empty()) names.pop_back();
   node.outputs.assign(names.size(), kNoValue);
   CheckNode(emitter().graph(), node, *schema);
+  const DType narrow = WidenScaled(node);
   const ValueId scale = TakeWholeScale(node);
   size_t num_outputs = names.size();
   UpgradeNode(emitter(), node, schema->since_version(), static_cast<size_t>(proto.output_size()), num_outputs);
@@ -305,9 +324,11 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   if (CastsToItself(node)) {
     results = {node.inputs[0]};
   } else if (!ExpandBySchema(node, proto, scope, names, results)) {
-    results = emitter().Emit(std::move(node), scale == kNoValue ? names : std::vector<std::string>{origin + "/normalized"});
+    const bool is_result = scale == kNoValue && narrow == DType::kUndefined;
+    results = emitter().Emit(std::move(node), is_result ? names : std::vector<std::string>{origin + "/normalized"});
   }
-  if (scale != kNoValue) results[0] = EmitOp("Mul", {results[0], scale}, {}, origin, names[0]);
+  if (scale != kNoValue) results[0] = EmitOp("Mul", {results[0], scale}, {}, origin, narrow == DType::kUndefined ? names[0] : "");
+  if (narrow != DType::kUndefined) results[0] = EmitOp("Cast", {results[0]}, {{"to", static_cast<int64_t>(narrow)}}, origin, names[0]);
   if (mask_of_data) {
     const DType dtype = emitter().graph().value(results[0]).dtype;
     results[1] = EmitOp("Cast", {results[1]}, {{"to", static_cast<int64_t>(dtype)}}, origin, "");

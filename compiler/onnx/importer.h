@@ -136,6 +136,7 @@ class Importer {
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
   void RunAsWritten(const onnx::NodeProto& proto, Scope& scope);
   bool CastsToItself(Node& node) const;
+  DType WidenScaled(Node& node);
   ValueId TakeWholeScale(Node& node);
   void RunOperator(const onnx::NodeProto& proto, Scope& scope);
   bool RunSpecial(const onnx::NodeProto& proto, Scope& scope);

@@ -23,12 +23,10 @@ void InstanceNormalization(GradientContext& c) { GroupGradient(c, c.b.shape(c.in
 void GroupNormalization(GradientContext& c) { GroupGradient(c, c.attributes().Int("num_groups", 1)); }
 
 void RmsNormalization(GradientContext& c) {
-  GraphBuilder& b = c.b;
-  const DType dtype = b.dtype(c.in(0)), scale_dtype = b.dtype(c.in(1));
-  const std::vector<ValueId> made = b.Ops("RmsNormGrad", kGradloomDomain, {b.Cast(c.grad(0), dtype), c.in(0), b.Cast(c.in(1), dtype)}, 2,
-                                          {{"axis", c.attributes().Int("axis", -1)}, {"epsilon", c.attributes().Float("epsilon", 1e-5)}});
+  const std::vector<ValueId> made = c.b.Ops("RmsNormGrad", kGradloomDomain, {c.grad(0), c.in(0), c.in(1)}, 2,
+                                            {{"axis", c.attributes().Int("axis", -1)}, {"epsilon", c.attributes().Float("epsilon", 1e-5)}});
   if (c.needs(0)) c.set(0, made[0]);
-  if (c.needs(1)) c.set_reduced(1, b.Cast(made[1], scale_dtype));
+  if (c.needs(1)) c.set_reduced(1, made[1]);
 }
 
 void LocalResponse(GradientContext& c) {

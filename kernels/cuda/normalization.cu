@@ -16,9 +16,9 @@ GRADLOOM_DEVICE Normalizer<R> NormalizerBy(const SumOfNumbers& sum, R n, R epsil
 }
 
 // The outputs of a normalization; `rounded` is y in a 16-bit type. Null: not wanted.
-template <typename S, typename H>
+template <typename T, typename H>
 struct Normalized {
-  S* y;
+  T* y;
   H* rounded;
   FloatResults means, inv_stds;
 
@@ -29,13 +29,12 @@ struct Normalized {
   }
 };
 
-// The output has the type of the scale. Scale and bias are read through `walk`, which repeats them where they are broadcast.
-template <bool kCentered, typename T, typename S, typename H>
-void Normalize(const Columns& rows, double epsilon, const OffsetCalculator<2>& offsets, bool has_bias, const Normalized<S, H>& to,
+// Scale and bias are read through `offsets`, which repeats them where they are broadcast.
+template <bool kCentered, typename T, typename H>
+void Normalize(const Columns& rows, double epsilon, const OffsetCalculator<2>& offsets, bool has_bias, const Normalized<T, H>& to,
                const Launch& l) {
   using R = Arithmetic<T>;
-  const T* const x = l.In<T>(0);
-  const S *const scale = l.In<S>(1), *const bias = has_bias ? l.In<S>(2) : nullptr;
+  const T *const x = l.In<T>(0), *const scale = l.In<T>(1), *const bias = has_bias ? l.In<T>(2) : nullptr;
   ForEachRowOf(
       rows.rows, rows.columns, 1, l.stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
         const int64_t start = row * rows.columns;
@@ -46,7 +45,7 @@ void Normalize(const Columns& rows, double epsilon, const OffsetCalculator<2>& o
           const auto place = offsets(k);
           const R number = normalizer(from(k)), factor = static_cast<R>(scale[place.at[0]]);
           const R result = bias == nullptr ? number * factor : MultiplyAdd(number, factor, static_cast<R>(bias[place.at[1]]));
-          if (to.y != nullptr) to.y[start + k] = static_cast<S>(result);
+          if (to.y != nullptr) to.y[start + k] = static_cast<T>(result);
           if (to.rounded != nullptr) to.rounded[start + k] = static_cast<H>(static_cast<float>(result));
         }
         if (block.thread() == 0) to.SetStatistics(row, normalizer);
@@ -210,9 +209,9 @@ void NormalizeHeldRows(const Columns& rows, double epsilon, const Operand& opera
   });
 }
 
-template <bool kCentered, typename T, typename S, typename H>
-void Normalize(const NormalizedCall& n, const Normalized<S, H>& to, const Launch& l) {
-  if constexpr (std::is_same_v<T, float> && std::is_same_v<S, float>) {
+template <bool kCentered, typename T, typename H>
+void Normalize(const NormalizedCall& n, const Normalized<T, H>& to, const Launch& l) {
+  if constexpr (std::is_same_v<T, float>) {
     if (n.held) {
       const HeldAffine affine{l.In<float>(1), n.has_bias ? l.In<float>(2) : nullptr};
       return NormalizeHeldRows<kCentered>(n.rows, n.epsilon, OneOperand{l.In<float>(0)}, affine, to, l.stream);
@@ -226,15 +225,9 @@ std::unique_ptr<Kernel> MakeNormalize(const KernelCall& call, const KernelSite&)
   const NormalizedCall n(call);
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    const auto with = [&]<typename S>(std::type_identity<S>) {
-      return MakeKernel([=](const Launch& l) {
-        Normalize<kCentered, T>(n, Normalized<S, Half>{l.Out<S>(0), nullptr, v.Out(l, 1), v.Out(l, 2)}, l);
-      });
-    };
-    if constexpr (kCentered)
-      return with(std::type_identity<T>{});  // the scale of LayerNormalization has the type of x
-    else
-      return WithFloating(call.inputs[1].dtype, with);
+    return MakeKernel([=](const Launch& l) {
+      Normalize<kCentered, T>(n, Normalized<T, Half>{l.Out<T>(0), nullptr, v.Out(l, 1), v.Out(l, 2)}, l);
+    });
   });
 }
 

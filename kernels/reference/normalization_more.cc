@@ -124,17 +124,14 @@ void RmsNormalization(const KernelCall& call, const void* const* inputs, void* c
   const ScaledRows shape(call, call.inputs[0].shape, call.inputs[1].shape);
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    WithFloating(call.inputs[1].dtype, [&]<typename S>(std::type_identity<S>) {
-      for (int64_t r = 0; r < shape.rows; ++r) {
-        const T* x = In<T>(inputs, 0) + r * shape.width;
-        const double inverse = InverseRms(x, shape.width, epsilon);
-        for (int64_t i = 0; i < shape.width; ++i) {
-          const double scale = static_cast<double>(In<S>(inputs, 1)[shape.scale_at[static_cast<size_t>(i)]]);
-          // The output has the type of the scale.
-          Out<S>(outputs, 0)[r * shape.width + i] = static_cast<S>(static_cast<double>(x[i]) * inverse * scale);
-        }
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      const T* x = In<T>(inputs, 0) + r * shape.width;
+      const double inverse = InverseRms(x, shape.width, epsilon);
+      for (int64_t i = 0; i < shape.width; ++i) {
+        const double scale = static_cast<double>(In<T>(inputs, 1)[shape.scale_at[static_cast<size_t>(i)]]);
+        Out<T>(outputs, 0)[r * shape.width + i] = static_cast<T>(static_cast<double>(x[i]) * inverse * scale);
       }
-    });
+    }
   });
 }
 

@@ -1,10 +1,12 @@
 """Compares operators of onnxruntime's own domain (compiler/onnx/translate/contrib_operators.h), in every supported form, those of TensorFlow that
-tf2onnx leaves, and those of scikit-learn's preprocessing (compiler/onnx/translate/own_bodies.h) and linear models (linear_models.h) with onnxruntime.
+tf2onnx leaves, and those of scikit-learn's preprocessing (compiler/onnx/translate/own_bodies.h) and linear models (linear_models.h) with onnxruntime,
+or with ONNX's own reference implementation where onnxruntime refuses them.
 
 contrib_operators_test.py RUNNER
 
 Writes one node per test in the layout of ONNX's own tests, with the outputs that onnxruntime computes, and runs RUNNER, the runner of those
 tests."""
+import itertools
 import math
 import os
 import subprocess
@@ -16,6 +18,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 RUNNER = sys.argv.pop(1)
 SAMPLES, STEPS, KEYS, WIDTH, HEADS = 2, 5, 7, 8, 2
@@ -55,6 +58,13 @@ class Node:
             for k, (name, value) in enumerate(tensors):
                 with open(f"{root}/test_data_set_0/{kind}_{k}.pb", "wb") as file:
                     file.write(numpy_helper.from_array(value, name).SerializeToString())
+
+
+def by_reference(name, op, inputs, **options):
+    node = Node(name, op, inputs, **options)
+    model, given = node.model(op, inputs, node.attributes)
+    node.results = ReferenceEvaluator(model).run(None, given)
+    return node
 
 
 random = np.random.default_rng(1)
@@ -119,6 +129,14 @@ def normalizations():
     yield Node("rms_of_two", "SimplifiedLayerNormalization", [x, fl(STEPS, WIDTH)], domain="", axis=1, opset=14)
     yield Node("layer_norm_of_twelve", "LayerNormalization", [x, g, b], domain="", axis=-1, epsilon=1e-6, opset=12)
     yield Node("layer_norm_of_nine", "LayerNormalization", [x, g], domain="", opset=9)
+    # A scale of another type than the input, which onnxruntime refuses.
+    for given, scale in itertools.permutations((np.float16, np.float32, np.float64), 2):
+        for scales, options in ((g, {"epsilon": 1e-3}), (fl(STEPS, WIDTH), {"axis": -2})):
+            inputs, options = [x.astype(given), scales.astype(scale)], dict(options, domain="", opset=23)
+            # The reference computes in the input's type, whatever `stash_type` says.
+            wide = [a.astype(np.result_type(given, scale, np.float32)) for a in inputs]
+            results = [y.astype(given) for y in by_reference("", "RMSNormalization", wide, **options).results]
+            yield Node(f"rms_{np.dtype(given)}_{np.dtype(scale)}_{scales.ndim}", "RMSNormalization", inputs, results=results, **options)
 
 
 def embeddings():
@@ -318,6 +336,13 @@ def linear_models():
         yield Node(f"classifier_tied_{post}", "LinearClassifier", [x], ("y", "z"), domain=ML, **tied)
     one = dict(coefficients=flat(rows[0]), intercepts=[0.2], classlabels_ints=[5, 3], post_transform="LOGISTIC")
     yield Node("classifier_one", "LinearClassifier", [x], ("y", "z"), domain=ML, **one)
+    # A single vector: one sample for a classifier, and no samples for a regression.
+    for post in ("NONE", "LOGISTIC", "SOFTMAX"):
+        three = dict(coefficients=flat(rows), intercepts=[0.1, -0.4, 0.2], classlabels_ints=[4, 2, 9], post_transform=post)
+        yield Node(f"classifier_vector_{post}", "LinearClassifier", [x[0]], ("y", "z"), domain=ML, **three)
+    yield Node("classifier_vector_one", "LinearClassifier", [x[1]], ("y", "z"), domain=ML, **one)
+    yield by_reference("regressor_vector", "LinearRegressor", [x[0]], domain=ML, coefficients=flat(rows[0]), intercepts=[0.3])
+    yield by_reference("regressor_vector_targets", "LinearRegressor", [x[0]], domain=ML, coefficients=flat(rows[:2]), intercepts=[0.3, -0.2], targets=2)
 
 
 class ContribOperatorsTest(unittest.TestCase):

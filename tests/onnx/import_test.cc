@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -562,6 +563,21 @@ TEST(Import, ScalesOfAllExtents) {
   EXPECT_EQ(ImportText(Onnx(folded), {.batch = 2}).graph->nodes[0].op, "RMSNormalization");
   EXPECT_EQ(Operators(*ImportText(text("t = Exp(s) ")).graph), "Exp RMSNormalization Mul");
   EXPECT_EQ(FailureOf(Onnx("g (float[2,3,4] x, float[3,2] t) => (float[2,3,4] y) { y = RMSNormalization(x, t) }"), {}), ErrorCode::kShape);
+}
+
+// The result has the type of the input.
+TEST(Import, ScalesOfOtherTypes) {
+  const auto text = [](const std::string& x, const std::string& scale) {
+    return Onnx("g (" + x + "[N,3,4] x, " + scale + " s) => (" + x + "[N,3,4] y) { y = RMSNormalization(x, s) }");
+  };
+  for (const auto& [x, scale, operators] : {std::array<std::string, 3>{"float16", "float[4]", "Cast RMSNormalization Cast"},
+                                            {"float", "float16[4]", "Cast RMSNormalization"},
+                                            {"float", "double[4]", "Cast RMSNormalization Cast"},
+                                            {"bfloat16", "float16[4]", "Cast Cast RMSNormalization Cast"},
+                                            {"float16", "float[3,1]", "Cast RMSNormalization Mul Cast"}}) {
+    SCOPED_TRACE(x + " " + scale);
+    EXPECT_EQ(Operators(*ImportText(text(x, scale), {.batch = 2}).graph), operators);
+  }
 }
 
 }  // namespace

@@ -133,6 +133,8 @@ TEST_F(TypeRulesTest, ChecksExtentsOfFurtherOperands) {
   EXPECT_EQ(Fails("RMSNormalization", {x, Input({2})}), ErrorCode::kShape);
   EXPECT_EQ(Fails("RMSNormalization", {x, Input({5, 6})}), ErrorCode::kShape);
   EXPECT_EQ(Infer("RMSNormalization", {x, Input({1})}).shape, (Shape{4, 5, 6}));
+  EXPECT_EQ(Fails("RMSNormalization", {x, Input({6}, DType::kFloat64)}), ErrorCode::kType);
+  EXPECT_NE(error_.find("a scale of float64 is applied to float32 numbers"), std::string::npos) << error_;
   EXPECT_EQ(Fails("PRelu", {x, Input({3, 4, 5, 6})}), ErrorCode::kShape);
   EXPECT_EQ(Fails("PRelu", {x, Input({2})}), ErrorCode::kShape);
   EXPECT_NE(error_.find("a slope of [2] does not fit [4,5,6]"), std::string::npos) << error_;

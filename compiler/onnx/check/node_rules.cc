@@ -23,6 +23,7 @@ class Rules {
 
   bool has(size_t i) const { return i < node_.inputs.size() && node_.inputs[i] != kNoValue; }
   const Shape& shape(size_t i) const { return graph_.value(node_.inputs[i]).shape; }
+  DType type(size_t i) const { return graph_.value(node_.inputs[i]).dtype; }
   std::string operand(size_t i) const {
     const Value& value = graph_.value(node_.inputs[i]);
     return "'" + Escaped(value.name) + "' " + graph_.type(value.id).ToString();
@@ -141,6 +142,13 @@ class Rules {
   void Repeated(size_t input, const char* what, const Shape& to) const {
     if (has(input) && !Repeats(shape(input), to))
       Fail(ErrorCode::kShape, std::string(what) + " of " + shape(input).ToString() + " does not fit " + to.ToString());
+  }
+
+  // ONNX allows the operand another type than the input, but kernels write their results in the input's. The import converts it.
+  void SameType(size_t input, const char* what) const {
+    if (!has(input) || type(input) == type(0)) return;
+    Fail(ErrorCode::kType, std::string(what) + " of " + std::string(DTypeName(type(input))) + " is applied to " +
+                               std::string(DTypeName(type(0))) + " numbers: convert it first");
   }
 
   // Scale and bias must broadcast to the normalized shape; leading axes of extent 1 are allowed.
@@ -399,7 +407,11 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
       {"OneHot", [](const Rules& r) { r.Depth(); }},
       {"PRelu", [](const Rules& r) { r.Repeated(1, "a slope", r.shape(0)); }},
       {"QLinearConv", [](const Rules& r) { r.Convolution(3, false); }},
-      {"RMSNormalization", [](const Rules& r) { r.Repeated(1, "a scale", r.normalized()); }},
+      {"RMSNormalization",
+       [](const Rules& r) {
+         r.SameType(1, "a scale");
+         r.Repeated(1, "a scale", r.normalized());
+       }},
       {"Resize", [](const Rules& r) { r.Scales(); }},
       {"ReverseSequence", [](const Rules& r) { r.Reversed(); }},
       {"RotaryEmbedding", [](const Rules& r) { r.Turned(); }},

@@ -26,6 +26,18 @@ const onnx::AttributeProto* Find(const onnx::NodeProto& node, const char* name) 
   return nullptr;
 }
 
+// Values that a graph declares with one axis.
+std::set<std::string> VectorsOf(const onnx::GraphProto& graph) {
+  std::set<std::string> names;
+  for (const auto* infos : {&graph.input(), &graph.value_info()}) {
+    for (const onnx::ValueInfoProto& info : *infos) {
+      const auto& type = info.type().tensor_type();
+      if (type.has_shape() && type.shape().dim_size() == 1) names.insert(info.name());
+    }
+  }
+  return names;
+}
+
 void AddNames(const onnx::GraphProto& graph, std::set<std::string>& names) {
   for (const auto& tensor : graph.initializer()) names.insert(tensor.name());
   for (const auto& tensor : graph.sparse_initializer()) names.insert(tensor.values().name());
@@ -36,7 +48,9 @@ void AddNames(const onnx::GraphProto& graph, std::set<std::string>& names) {
 // The nodes and initializers that replace one node.
 class LinearModel {
  public:
-  LinearModel(onnx::NodeProto node, std::set<std::string>& names) : node_(std::move(node)), names_(names) {
+  // `vector`: whether the input has one axis.
+  LinearModel(onnx::NodeProto node, bool vector, std::set<std::string>& names) : node_(std::move(node)), names_(names) {
+    one_sample_ = vector && node_.op_type() == "LinearClassifier";
     base_ = !node_.name().empty() || node_.output_size() == 0 ? node_.name() : node_.output(0);
   }
 
@@ -103,8 +117,13 @@ class LinearModel {
     const size_t features = coefficients_.size() / rows;
     onnx::TensorProto& weight = Initializer("coefficients", onnx::TensorProto::FLOAT, {features, rows});
     for (size_t i = 0; i < coefficients_.size(); ++i) weight.add_float_data(coefficients_[i % rows * features + i / rows]);
-    const std::string name = weight.name(), x = Op("Cast", {node_.input(0)});
+    const std::string name = weight.name();
+    std::string x = Op("Cast", {node_.input(0)});
     Set("to", onnx::TensorProto::FLOAT);
+    if (one_sample_) {
+      x = Op("Flatten", {x});
+      Set("axis", 0);
+    }
     return Op("MatMul", {x, name});
   }
 
@@ -169,6 +188,7 @@ class LinearModel {
   std::vector<float> coefficients_, intercepts_;
   const onnx::AttributeProto* labels_ = nullptr;
   size_t classes_ = 0;
+  bool one_sample_ = false;  // a vector is one sample for a classifier; a regression has results without a sample axis
 };
 
 }  // namespace
@@ -182,6 +202,7 @@ void WriteOutLinearModels(onnx::ModelProto& model) {
   if (std::none_of(graph.node().begin(), graph.node().end(), IsLinear)) return;
   std::set<std::string> names;
   AddNames(graph, names);
+  const std::set<std::string> vectors = VectorsOf(graph);
   google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
   bool changed = false;
   for (onnx::NodeProto& node : *graph.mutable_node()) {
@@ -189,7 +210,7 @@ void WriteOutLinearModels(onnx::ModelProto& model) {
       nodes.Add(std::move(node));
       continue;
     }
-    LinearModel made(node, names);
+    LinearModel made(node, node.input_size() > 0 && vectors.contains(node.input(0)), names);
     if (!made.Write()) {
       nodes.Add(std::move(node));
       continue;

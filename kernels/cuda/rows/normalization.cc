@@ -25,8 +25,6 @@ std::string RejectsCast(const KernelCall& call) {
   return RejectsWide<0>(call);
 }
 
-std::string RejectsScaleToo(const KernelCall& call) { return FirstOf({RejectsWide<0>(call), NotFloating(call, 1)}); }
-
 // Whether the gradient of the scale or of the bias is wanted.
 bool WantsSums(const KernelCall& call) {
   return (call.outputs.size() > 1 && call.outputs[1].present()) || (call.outputs.size() > 2 && call.outputs[2].present());
@@ -116,7 +114,7 @@ constexpr KernelRow kRows[] = {
      .op = "RMSNormalization",
      .domain = "",
      .device = DeviceKind::kCuda,
-     .rejects = RejectsScaleToo,
+     .rejects = RejectsWide<0>,
      .may_alias = kInPlace},
     {.name = "cuda.gradloom.RmsNormGrad",
      .op = "RmsNormGrad",
