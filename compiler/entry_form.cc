@@ -6,7 +6,7 @@ namespace gradloom {
 namespace {
 
 // Targets and outputs have the batch as their first axis, if they have one, unless `others` says otherwise.
-int BatchAxis(const std::string& name, const Shape& shape, int64_t batch, const OtherShapes& others) {
+int BatchAxis(const std::string& name, const Shape& shape, int64_t batch, const std::map<std::string, Shape>& others) {
   const auto other = others.find(name);
   if (other == others.end() || other->second.rank() != shape.rank()) return batch > 0 && shape.rank() > 0 && shape[0] == batch ? 0 : -1;
   const auto differs = std::mismatch(shape.begin(), shape.end(), other->second.begin()).first;
@@ -32,7 +32,7 @@ std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& impo
     const size_t at = position.at(id);
     const auto named = context.feed_names.find(id);
     const std::string& name = named != context.feed_names.end() ? named->second : value.name;
-    const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(name, value.shape, imported.batch, others);
+    const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(name, value.shape, imported.batch, others.feeds);
     feeds.push_back({name, value.dtype, value.shape, axis});
   }
   return feeds;
@@ -46,7 +46,7 @@ Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const 
     const auto named = context.fetch_names.find(id);
     const Value& value = context.graph.value(id);
     const std::string& name = named != context.fetch_names.end() ? named->second : value.name;
-    entry.fetches.push_back({name, -1, BatchAxis(name, value.shape, entry.batch, others)});
+    entry.fetches.push_back({name, -1, BatchAxis(name, value.shape, entry.batch, others.fetches)});
   }
   const std::vector<ValueId>& outputs = context.graph.outputs;
   for (const auto& [output, extents] : imported.extents) {

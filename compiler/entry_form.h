@@ -10,8 +10,10 @@
 
 namespace gradloom {
 
-// The shapes of an entry's feeds and fetches at another batch size, by name.
-using OtherShapes = std::map<std::string, Shape>;
+// The shapes of an entry's feeds and fetches at another batch size, by name: a target may have the name of an output.
+struct OtherShapes {
+  std::map<std::string, Shape> feeds, fetches;
+};
 
 // Where targets and outputs have their samples, if some input of the model does not have them along its first axis: the axis whose extent
 // is another at another batch size. Empty if all inputs have them along their first axes, as targets and outputs then do, too, or if the

@@ -6,6 +6,7 @@
 
 #include "compiler/device_passes.h"
 #include "compiler/passes/gather_tail.h"
+#include "compiler/passes/place_state.h"
 #include "compiler/placement.h"
 
 namespace gradloom {
@@ -19,6 +20,16 @@ void AddRank(RankBinding rank, const std::vector<int>& fetches, Entry& entry) {
     rank.fetches = fetches;
   }
   entry.ranks.push_back(std::move(rank));
+}
+
+// Gives the buffers of feeds the names under which they are fed. `names`: by feed, of those whose values have other names.
+void NameFeeds(const std::map<int, std::string>& names, Program& program) {
+  for (Buffer& buffer : program.buffers) {
+    if (const auto named = names.find(buffer.feed); buffer.arena == Arena::kFeed && named != names.end()) buffer.name = named->second;
+  }
+  for (Instruction& instruction : program.instructions) {
+    for (Program& body : instruction.bodies) NameFeeds(names, body);
+  }
 }
 
 }  // namespace
@@ -80,6 +91,12 @@ EntryPrograms::Programs EntryPrograms::OfStages(const PassContext& whole, const 
   Programs made;
   // The graph of a single stage may be the whole graph, whose outputs the passes change.
   const std::vector<ValueId> all = whole.graph.outputs;
+  std::map<int, std::string> feed_names;
+  const std::vector<ValueId> feeds = FeedsOf(whole.graph);
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (const auto named = whole.feed_names.find(feeds[i]); named != whole.feed_names.end())
+      feed_names.emplace(static_cast<int>(i), named->second);
+  }
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     Graph& graph = *stages[stage];
     PassContext device{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = whole.kind, .plan = plan_, .batch = samples};
@@ -95,6 +112,7 @@ EntryPrograms::Programs EntryPrograms::OfStages(const PassContext& whole, const 
     RunDevicePasses(device, options_.control);
     if (stops()) continue;
     Count(device);
+    NameFeeds(feed_names, device.program);
     std::vector<int>& buffers = made.fetches.emplace_back();
     for (ValueId id : all) {
       const auto at = position.find(id);

@@ -45,9 +45,9 @@ OtherShapes ShapesAtAnotherBatch(const Model& model, const CompileOptions& optio
   try {
     const WithLosses made(model, options, other);
     const Entry entry = EntryOf(other, made.imported(), made.context(), {});
-    for (const Feed& feed : entry.feeds) shapes.emplace(feed.name, feed.shape);
+    for (const Feed& feed : entry.feeds) shapes.feeds.emplace(feed.name, feed.shape);
     for (size_t i = 0; i < entry.fetches.size(); ++i)
-      shapes.emplace(entry.fetches[i].name, made.context().graph.value(made.context().graph.outputs[i]).shape);
+      shapes.fetches.emplace(entry.fetches[i].name, made.context().graph.value(made.context().graph.outputs[i]).shape);
   } catch (const Error&) {
     return {};  // the request itself may still be compiled
   }

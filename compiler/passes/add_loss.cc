@@ -66,7 +66,7 @@ class LossBuilder {
   std::string OutputText() const { return "'" + Escaped(b_.graph().value(given_).name) + "' " + b_.shape(output_).ToString(); }
 
   ValueId Target(const ValueType& type, const std::string& wanted_by) {
-    return operands_.Target(term_.target.empty() ? "target" : term_.target, type, Where(), wanted_by);
+    return operands_.Target(term_.TargetName(), type, Where(), wanted_by);
   }
 
   // In the file's type like the output, since it may also be an input of the model.
@@ -274,6 +274,17 @@ std::vector<std::string> NamesOf(std::span<const LossTerm> terms, const Name& na
   return names;
 }
 
+// A term that compares an output with a target of the same name says that the data has the name as well, to all terms: one may compare an
+// auxiliary output with the same target.
+void NameTargets(std::span<const LossTerm> terms, LossOperands& operands) {
+  const std::vector<std::string> outputs = operands.OutputNames();
+  for (const LossTerm& term : terms) {
+    if (term.graph != nullptr || outputs.empty()) continue;
+    const std::string& output = term.output.empty() ? outputs.front() : term.output;
+    if (output == term.TargetName()) operands.NameTarget(output);
+  }
+}
+
 bool Differ(const std::vector<std::string>& names) { return std::set<std::string>(names.begin(), names.end()).size() == names.size(); }
 
 }  // namespace
@@ -293,9 +304,11 @@ std::vector<std::string> LossTypes() {
           "algorithm"};
 }
 
+std::string LossTerm::TargetName() const { return target.empty() ? "target" : target; }
+
 std::string LossTerm::ToString() const {
   if (type == "algorithm") return "algorithm(training_info=" + std::to_string(training_info) + ")";
-  std::string text = type + "(" + Escaped(output) + (type == "output" ? "" : ", " + (target.empty() ? "target" : Escaped(target))) + ")";
+  std::string text = type + "(" + Escaped(output) + (type == "output" ? "" : ", " + Escaped(TargetName())) + ")";
   if (graph != nullptr) {
     text = Escaped(graph->name().substr(graph->name().rfind('/') + 1)) + " " + graph->hash();
     for (const auto& [input, operand] : bindings) text += " " + Escaped(input) + "=" + Escaped(operand);
@@ -306,6 +319,7 @@ std::string LossTerm::ToString() const {
 AddedLoss AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands) {
   if (terms.empty())
     throw Error(ErrorCode::kConfig, "no loss is given", "", "give one, for example: --loss 'cross_entropy(OUTPUT, TARGET)'");
+  NameTargets(terms, operands);
   AddedLoss added;
   for (size_t i = 0; i < terms.size(); ++i) {
     const LossTerm& term = terms[i];
@@ -329,9 +343,8 @@ std::vector<std::string> LossTermFetches(std::span<const LossTerm> terms, std::v
   if (terms.size() < 2) return {};
   const auto output = [&](const LossTerm& term) { return !term.output.empty() ? term.output : outputs.empty() ? "" : outputs.front(); };
   std::vector<std::string> names = NamesOf(terms, output);
-  const std::vector<std::string> others[] = {
-      NamesOf(terms, [](const LossTerm& term) { return term.type; }),
-      NamesOf(terms, [](const LossTerm& term) { return term.target.empty() ? "target" : term.target; })};
+  const std::vector<std::string> others[] = {NamesOf(terms, [](const LossTerm& term) { return term.type; }),
+                                             NamesOf(terms, [](const LossTerm& term) { return term.TargetName(); })};
   if (!Differ(names)) {
     const auto* const found = std::find_if(std::begin(others), std::end(others), Differ);
     if (found != std::end(others)) names = *found;

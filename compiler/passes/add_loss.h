@@ -41,6 +41,8 @@ struct LossTerm {
   std::shared_ptr<const LossGraph> graph;       // graph: the graph
   std::map<std::string, std::string> bindings;  // graph: its inputs that are bound to a value of another name
 
+  // `target` with its default.
+  std::string TargetName() const;
   // "mse(logits, y)*0.5": for messages, and to compare recipes.
   std::string ToString() const;
 };

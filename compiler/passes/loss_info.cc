@@ -48,7 +48,7 @@ class Description {
   }
 
   LossInfo OfTerm(const LossTerm& term) const {
-    LossInfo info{.type = term.type, .output = term.output, .target = term.target.empty() ? "target" : term.target};
+    LossInfo info{.type = term.type, .output = term.output, .target = term.TargetName()};
     if (info.output.empty() && !graph_.outputs.empty()) info.output = NameOf(graph_.outputs.front());
     info.classes = TargetIsClass(term);
     info.class_axis = term.class_axis;

@@ -87,15 +87,21 @@ ValueId LossOperands::Output(const std::string& name, const std::string& where) 
               Suggestion(name, OutputNames(), "its outputs are: " + JoinedNames(OutputNames())));
 }
 
+void LossOperands::CheckIsNoOutput(const std::string& name, const ValueType& type, const std::string& where) const {
+  const ValueId output = FindOutput(name);
+  if (output == kNoValue || named_targets_.contains(name) || FindInput(name) != kNoValue) return;
+  const ValueType is = b_.graph().type(output);
+  if (!IsFloating(is.dtype) || is.dtype != type.dtype || !SameButForTrailingOnes(is.shape, type.shape)) return;
+  throw Error(ErrorCode::kConfig, "the target '" + Escaped(name) + "' is also the name of an output that could be compared", where,
+              "a loss compares an output with data: give the target another name, and its data by --map NAME=" + Escaped(name) +
+                  "; for two outputs, such as a student's and a teacher's, write the loss as an ONNX file with an input for each: --loss "
+                  "'FILE.onnx(a=OUTPUT, b=" +
+                  Escaped(name) + ")', and --freeze the weights that no gradient shall reach");
+}
+
 ValueId LossOperands::Target(const std::string& name, const ValueType& type, const std::string& where, const std::string& wanted_by) {
   Graph& graph = b_.graph();
-  if (FindOutput(name) != kNoValue) {
-    throw Error(
-        ErrorCode::kConfig, "the target '" + Escaped(name) + "' is an output of the model", where,
-        "a loss compares an output with data, --map NAME=COLUMNS; for two outputs, such as a student's and a teacher's, write it as an "
-        "ONNX file with an input for each: --loss 'FILE.onnx(a=OUTPUT, b=" +
-            Escaped(name) + ")', and --freeze the weights that no gradient shall reach");
-  }
+  CheckIsNoOutput(name, type, where);
   if (name.starts_with("step_params/")) {
     throw Error(ErrorCode::kConfig, "the target name '" + Escaped(name) + "' is reserved for values that are set before each step", where,
                 "give the target another name");

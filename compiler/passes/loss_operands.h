@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,14 @@ class LossOperands {
   ValueId FindInput(const std::string& name) const;
   std::vector<std::string> OutputNames() const;
 
-  // The target of this name with this type. The first use makes it an input of the graph; the name may also be that of an inner value. An
-  // input of the model is its own target. A target that exists with the same extents except for trailing ones ([B] and [B,1]) is reshaped.
-  // Throws Error(kShape, kType) for any other difference, with both shapes, and Error(kConfig) for the name of an output. `where`: the
-  // loss; `wanted_by`: why it needs this type.
+  // Says that this is the name of a target, even if an output that could be compared with another one has it, too.
+  void NameTarget(const std::string& name) { named_targets_.insert(name); }
+
+  // The target of this name with this type. The first use makes it an input of the graph; the name may also be that of an inner value or of
+  // an output. An input of the model is its own target. A target that exists with the same extents except for trailing ones ([B] and [B,1])
+  // is reshaped. Throws Error(kShape, kType) for any other difference, with both shapes, and Error(kConfig) for the name of a
+  // floating-point output of this type that NameTarget does not know: the two outputs were probably to be compared. `where`: the loss;
+  // `wanted_by`: why it needs this type.
   ValueId Target(const std::string& name, const ValueType& type, const std::string& where, const std::string& wanted_by);
 
   // A target that already exists, or kNoValue.
@@ -46,6 +51,8 @@ class LossOperands {
 
  private:
   std::string NameOf(ValueId output) const;
+  // Throws Error(kConfig) if the name of a target is that of an output of this type which nothing says is another value.
+  void CheckIsNoOutput(const std::string& name, const ValueType& type, const std::string& where) const;
   // Whether it exists only as an extent of another output.
   bool IsOnlyExtent(ValueId output) const;
 
@@ -55,6 +62,7 @@ class LossOperands {
   const std::vector<ValueId> inputs_;  // of the model
   std::map<std::string, ValueId> targets_;
   std::map<ValueId, std::string> feed_names_;
+  std::set<std::string> named_targets_;
 };
 
 }  // namespace gradloom

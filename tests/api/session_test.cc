@@ -36,6 +36,36 @@ TEST(Session, RejectsUnknownFeedsByName) {
   }
 }
 
+// The target is fed and the output is read, under one name.
+TEST(Session, TargetNamedLikeItsOutput) {
+  gradloom::CompileOptions options;
+  options.loss = gradloom::Loss::Mse("value", "value");
+  options.optimizer = gradloom::Sgd{.lr = 0};
+  options.batch = kBatch;
+  options.outputs = true;
+  const gradloom::Model model("models/housing_mlp.onnx");
+  gradloom::Session same(gradloom::Compile(model, options), {.seed = 1});
+  options.loss = gradloom::Loss::Mse("value", "target");
+  gradloom::Session other(gradloom::Compile(model, options), {.seed = 1});
+  const Samples samples(3);
+  gradloom::Feeds feeds = samples.feeds();
+  const auto values = [](const gradloom::Session& session) {
+    const std::span<const float> value = session.Output("value").as<float>();
+    return std::vector<float>(value.begin(), value.end());
+  };
+  const double loss = other.Step(feeds).loss;
+  const std::vector<float> trained = values(other);
+  feeds[1].first = "value";
+  EXPECT_EQ(same.Step(feeds).loss, loss);
+  EXPECT_EQ(values(same), trained);
+  EXPECT_EQ(same.Evaluate(feeds).loss, loss);
+  EXPECT_EQ(values(same), trained);
+  same.Predict(gradloom::Feeds{feeds[0]});
+  EXPECT_EQ(values(same), trained);
+  const gradloom::Dataset data(feeds);
+  for (const gradloom::Batch& batch : data.Batches({.size = kBatch, .in_order = true})) EXPECT_EQ(same.Step(batch).loss, loss);
+}
+
 // The child has neither the threads of the session nor, perhaps, its locks, and must not wait for them.
 TEST(Session, IsRefusedInAChildProcess) {
   gradloom::Session session(CompileHousing({.settings = {{"devices.threads", "2"}}}));

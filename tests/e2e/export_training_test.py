@@ -189,6 +189,15 @@ class ExportTrainingTest(unittest.TestCase):
             self.assertIn(binding.value, made)
         return algorithm
 
+    def test_targets_named_like_outputs(self):
+        """One name stands for one value in a file, so the target gets another, which is told."""
+        self.train("model.onnx", "named", "--loss", "mse(scores, scores)", "--map", "scores=wanted", "--lr", "0.02")
+        said = self.run_command("export", "runs/named", "--training", "--weights", "first.safetensors", "-o", "named.onnx").stderr
+        self.assertIn("the target 'scores' is 'scores.1' in the file, because the model has a value of that name: --map scores.1=scores", said)
+        self.check_file(onnx.load(self.path("named.onnx")))
+        self.train("named.onnx", "named_again", "--map", "scores.1=wanted")
+        self.expect_same("named", "named_again")
+
     def test_optimizers(self):
         for name, words in OPTIMIZERS.items():
             with self.subTest(name):

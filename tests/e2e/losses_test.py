@@ -98,6 +98,41 @@ class LossesTest(unittest.TestCase):
         self.assertIn("best eval/rmse/b:0 ", self.run_command([*words, *metrics[2:], "--best", "eval/rmse/b:0:min"]).stderr)
         self.assertIn("best eval/rmse/b:0 ", self.run_command([*words[:-1], "first", *metrics[2:6]]).stderr)
 
+    def test_targets_named_like_outputs(self):
+        """Wherever a name is written, the loss, a metric, the data or a prediction says whether it is that of an output or of a target."""
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 1] %s, float[N, 3] s, int64[N] label)
+            <float[4, 1] v = {1, 2, 3, 4}, float[4, 3] w = {%s}> { %s = MatMul (x, v)  s = MatMul (x, w)  label = ArgMax <axis = 1, keepdims = 0> (s) }"""
+        weights = ", ".join(["0.1", "-0.2"] * 6)
+        onnx.save(onnx.parser.parse_model(text % ("y", weights, "y")), "same.onnx")
+        onnx.save(onnx.parser.parse_model(text % ("value", weights, "value")), "other.onnx")
+        reports = []
+        for name, value in (("same", "y"), ("other", "value")):
+            words = ["--loss", f"mse({value}, y)", "--loss", "cross_entropy(s, label)", "--metric", f"rmse({value}, y)", "--metric", "accuracy(s, label)"]
+            done = self.run_command(["train", f"{name}.onnx", "--data", "train.csv", "--map", "x=a..d", "--map", "y=c", "--transform", "y=standardize",
+                                     "--map", "label=label", *words, "--eval-split", "20%", "--epochs", "2", "--name", name, "--report", "json"])
+            report = {key.replace("value", "y"): number for key, number in json.loads(done.stdout).items() if "loss" in key or "rmse" in key or "accuracy" in key}
+            self.run_command(["resume", f"runs/{name}", "--epochs", "3"])
+            evaluated = json.loads(self.run_command(["eval", f"runs/{name}", "--confusion", "--json"]).stdout)
+            predict = ["predict", f"runs/{name}", "--data", "train.csv"]
+            predicted, units = (json.loads(self.run_command([*predict, *more]).stdout) for more in ([], ["--target-units"]))
+            self.assertEqual(set(predicted), {value, "s", "label"})
+            self.assertNotEqual(predicted[value], units[value])
+            classes = json.loads(self.run_command([*predict, "--classes"]).stdout)
+            self.assertEqual(set(classes), {value, "label", "label.probability"})
+            self.assertEqual(classes["label"], predicted["label"])
+            both = json.loads(self.run_command([*predict, "--probabilities"]).stdout)
+            self.assertEqual(both["label"], predicted["label"])
+            reports.append((report, evaluated["rmse"], evaluated["confusion"], predicted[value], units[value], both["label.1"]))
+        self.assertGreater(len(reports[0][0]), 5)
+        self.assertEqual(*reports)
+        # Classes take the place of the scores that have the name of their target.
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 3] label) <float[4, 3] w = {%s}> { label = MatMul (x, w) }"""
+        onnx.save(onnx.parser.parse_model(text % weights), "scores.onnx")
+        self.run_command(["train", "scores.onnx", "--data", "train.csv", "--loss", "cross_entropy(label, label)", "--epochs", "1", "--name", "scores"])
+        predict = ["predict", "runs/scores", "--data", "train.csv"]
+        scores, classes = (json.loads(self.run_command([*predict, *more]).stdout) for more in ([], ["--classes"]))
+        self.assertEqual(classes["label"], [row.index(max(row)) for row in scores["label"]])
+
     def test_terms_of_a_loss(self):
         text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 1] a, float[N, 1] b)
             <float[4, 1] v = {1, 2, 3, 4}, float[4, 1] w = {4, 3, 2, 1}> { a = MatMul (x, v)  b = MatMul (x, w) }"""

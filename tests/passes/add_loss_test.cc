@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -98,11 +99,94 @@ TEST(AddLoss, TargetNamedLikeAnInnerValueIsFed) {
   }
 }
 
-TEST(AddLoss, RejectsAnOutputAsTarget) {
-  const Error error = Refused(kInner, {{.type = "mse", .output = "z", .target = "z"}});
+// An output and the target that it is compared with may have one name, the loss says which is which: feeds are targets, fetches outputs.
+TEST(AddLoss, TargetNamedLikeItsOutput) {
+  for (const int devices : {1, 2}) {
+    CompileOptions options = OptionsOf({{.type = "mse", .output = "z", .target = "z"}}, 2);
+    options.recipe.devices = devices;
+    options.recipe.fetch_outputs = true;
+    options.entries.push_back({EntryKind::kEval, 2});
+    options.entries.push_back({EntryKind::kPredict, 2});
+    const auto plan = std::make_shared<const Plan>(Compile(ModelOf(kInner), options));
+    EXPECT_EQ(plan->losses.front().output, "z");
+    EXPECT_EQ(plan->losses.front().target, "z");
+    for (const Entry& entry : plan->entries) {
+      const bool predicts = entry.kind == EntryKind::kPredict;
+      ASSERT_EQ(entry.feeds.size(), predicts ? 1u : 2u);
+      EXPECT_EQ(entry.feeds.back().name, predicts ? "x" : "z");
+      for (const Buffer& buffer : plan->programs[static_cast<size_t>(entry.ranks[0].program)].buffers) {
+        const std::string& fed = buffer.feed >= 0 ? entry.feeds[static_cast<size_t>(buffer.feed)].name : buffer.name;
+        EXPECT_EQ(buffer.name, fed);
+      }
+    }
+    Session session(plan);
+    const Tensor x = Tensor::From<float>({1, 1, 2, 2}, Shape{2, 2}), z = Tensor::From<float>({0, 3, 2, 7}, Shape{2, 2});
+    const Feeds feeds{{"x", x.view()}, {"z", z.view()}};
+    // Of z = x * {1, 3}.
+    const std::map<std::string, Tensor> evaluated = session.Evaluate(feeds);
+    EXPECT_FLOAT_EQ(evaluated.at("z").as<float>()[3], 6);
+    EXPECT_FLOAT_EQ(evaluated.at("loss").as<float>()[0], 0.5f);
+    EXPECT_FLOAT_EQ(static_cast<float>(session.Step(feeds).loss), 0.5f);
+    EXPECT_FLOAT_EQ(static_cast<float>(ElementAsDouble(session.Fetched("z"), 3)), 6);
+    EXPECT_FLOAT_EQ(static_cast<float>(ElementAsDouble(session.Fetched("grad/w"), 1)), -1);
+  }
+}
+
+// The defaults, the first output and "target", may be one name as well.
+TEST(AddLoss, DefaultTargetNamedLikeTheDefaultOutput) {
+  Session session =
+      SessionOf("g (float[N, 2] x) => (float[N, 2] target) <float[2] w = {1, 3}> { target = Mul (x, w) }", {{.type = "mse"}}, 1);
+  const Tensor x = Tensor::From<float>({1, 1}, Shape{1, 2}), target = Tensor::From<float>({1, 5}, Shape{1, 2});
+  EXPECT_FLOAT_EQ(static_cast<float>(session.Step({{"x", x.view()}, {"target", target.view()}}).loss), 2);
+}
+
+const std::string kTwoOutputs = R"(
+g (float[N, 2] x) => (float[N, 2] z, float[N, 2] aux, int64[N] label) <float[2] w = {1, 3}>
+{
+  z = Mul (x, w)
+  aux = Neg (z)
+  label = ArgMax <axis = 1, keepdims = 0> (z)
+}
+)";
+
+// Another output of the name is not what the loss compares with: if a term says that the name is one of the data, or if the output is not
+// of the target's type, such as the class that a classifier predicts.
+TEST(AddLoss, TargetNamedLikeAnotherOutput) {
+  const Tensor x = Tensor::From<float>({1, 1}, Shape{1, 2}), z = Tensor::From<float>({1, 5}, Shape{1, 2});
+  for (const bool first : {true, false}) {
+    std::vector<LossTerm> terms{{.type = "mse", .output = "z", .target = "z"}, {.type = "mse", .output = "aux", .target = "z"}};
+    if (!first) std::swap(terms[0], terms[1]);
+    Session session = SessionOf(kTwoOutputs, terms, 1);
+    // {0, 2} and {2, 8} squared.
+    EXPECT_FLOAT_EQ(static_cast<float>(session.Step({{"x", x.view()}, {"z", z.view()}}).loss), 2 + 34);
+  }
+  const Tensor label = Tensor::From<int64_t>({0}, Shape{1});
+  Session session = SessionOf(kTwoOutputs, {{.type = "cross_entropy", .output = "z", .target = "label"}}, 1);
+  EXPECT_NEAR(session.Step({{"x", x.view()}, {"label", label.view()}}).loss, std::log(std::exp(1.0) + std::exp(3.0)) - 1, 1e-5);
+}
+
+// A loss of two outputs that is written like one of an output and a target.
+TEST(AddLoss, RejectsAnOutputThatCouldBeComparedAsTarget) {
+  const Error error = Refused(kTwoOutputs, {{.type = "mse", .output = "z", .target = "aux"}});
   EXPECT_EQ(error.code(), ErrorCode::kConfig);
-  ExpectHas(error.message(), "the target 'z' is an output of the model");
-  ExpectHas(error.help(), "'FILE.onnx(a=OUTPUT, b=z)'");
+  ExpectHas(error.message(), "the target 'aux' is also the name of an output that could be compared");
+  ExpectHas(error.help(), "--map NAME=aux");
+  ExpectHas(error.help(), "'FILE.onnx(a=OUTPUT, b=aux)'");
+}
+
+// Samples along another axis than the first are found by name, for a target and an output each.
+TEST(AddLoss, BatchAxisOfATargetNamedLikeItsOutput) {
+  const Model model = ModelOf("g (float[3, 4, 2] x) => (float[3, 4, 2] y) <float[2] w = {1, 3}> { y = Mul (x, w) }");
+  CompileOptions options = OptionsOf({{.type = "cross_entropy", .output = "y", .target = "y", .class_axis = 2}}, 4);
+  options.import.batch_axis = 1;
+  options.entries = {{EntryKind::kEval, 4}};
+  const Entry entry = Compile(model, options).entries[0];
+  ASSERT_EQ(entry.feeds.size(), 2u);
+  EXPECT_EQ(entry.feeds[1].shape, (Shape{3, 4}));
+  EXPECT_EQ(entry.feeds[1].batch_axis, 1);
+  const auto output = std::find_if(entry.fetches.begin(), entry.fetches.end(), [](const Fetch& fetch) { return fetch.name == "y"; });
+  ASSERT_NE(output, entry.fetches.end());
+  EXPECT_EQ(output->batch_axis, 1);
 }
 
 // An input can be its own target, as in an autoencoder, if the shapes are equal.

@@ -100,7 +100,7 @@ void WeighClasses(const Configuration& configuration, const TrainingData& data, 
   by_data.resize(recipe.losses.size());
   for (size_t i = 0; i < recipe.losses.size(); ++i) {
     LossTerm& term = recipe.losses[i];
-    const std::string target = TargetOf(term);
+    const std::string target = term.TargetName();
     const auto range = classes.find(target);
     if (range == classes.end()) {
       if (by_data[i].empty()) continue;
@@ -126,7 +126,7 @@ void WeighClassesAsTrained(const Configuration& configuration, std::span<const L
     LossTerm& term = recipe.losses[i];
     if (by_data[i].empty()) continue;
     for (const LossInfo& info : trained) {
-      if (info.type == term.type && (term.output.empty() || info.output == term.output) && info.target == TargetOf(term))
+      if (info.type == term.type && (term.output.empty() || info.output == term.output) && info.target == term.TargetName())
         term.class_weight = info.class_weight;
     }
   }

@@ -34,7 +34,7 @@ std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& g
     const Value& output = OutputOf(term, graph);
     const LossInfo loss{.type = term.type,
                         .output = output.name,
-                        .target = TargetOf(term),
+                        .target = term.TargetName(),
                         .classes = TargetIsClass(term),
                         .class_axis = term.class_axis,
                         .ignore_index = term.ignore_index};

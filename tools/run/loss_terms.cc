@@ -193,8 +193,6 @@ std::vector<std::string> WeightsByDataOf(const Configuration& configuration) {
   return weights;
 }
 
-std::string TargetOf(const LossTerm& term) { return term.target.empty() ? "target" : term.target; }
-
 const Value& OutputOf(const LossTerm& term, const Graph& graph) {
   for (const ValueId id : graph.outputs) {
     if (graph.value(id).name == term.output) return graph.value(id);

@@ -21,8 +21,7 @@ std::vector<LossTerm> LossTermsOf(const Configuration& configuration, const Mode
 // (AreWeightsByData), as they are written; "": there are none. These terms have no class_weight until WeighClasses gives them one.
 std::vector<std::string> WeightsByDataOf(const Configuration& configuration);
 
-// The name of a term's target, and the output of the graph that it reads: the first one if it names none.
-std::string TargetOf(const LossTerm& term);
+// The output of the graph that a term reads: the first one if it names none.
 const Value& OutputOf(const LossTerm& term, const Graph& graph);
 
 // The ONNX files among the losses.

@@ -41,7 +41,7 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
   for (MetricSpec& spec : WantedMetrics(configuration)) {
     const LossTerm* about = &recipe.losses.front();
     for (const LossTerm& term : recipe.losses) {
-      if (!spec.target.empty() && TargetOf(term) == spec.target) about = &term;
+      if (!spec.target.empty() && term.TargetName() == spec.target) about = &term;
     }
     const bool names_none = about->graph != nullptr || about->type == "algorithm" || about->type == "output";
     if (names_none && spec.target.empty()) {
@@ -49,7 +49,7 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
                   "eval.metric", "write --metric '" + Escaped(spec.name) + "(OUTPUT, TARGET)'");
     }
     if (spec.output.empty()) spec.output = OutputOf(*about, graph).name;
-    if (spec.target.empty()) spec.target = TargetOf(*about);
+    if (spec.target.empty()) spec.target = about->TargetName();
     metrics.push_back(std::move(spec));
   }
   DisambiguateNames(metrics);

@@ -27,9 +27,9 @@ double ShortestOf(float value) {
   return same;
 }
 
-// The name of a class; null if it has none.
+// The name of a class; null if it has none. Scores may have the name of a target whose classes have names.
 const std::string* ClassNameAt(const std::vector<std::string>* classes, const TensorView& tensor, int64_t at) {
-  if (classes == nullptr) return nullptr;
+  if (classes == nullptr || IsFloating(tensor.dtype)) return nullptr;
   const int64_t number = ElementAsInt(tensor, at);
   return number >= 0 && number < std::ssize(*classes) ? &(*classes)[static_cast<size_t>(number)] : nullptr;
 }

@@ -170,7 +170,7 @@ class SetUpWork {
     made_.loss = loss.graph != nullptr      ? loss.graph->name()
                  : loss.type == "algorithm" ? loss.ToString()
                  : loss.type == "output"    ? "output(" + loss.output + ")"
-                                            : loss.type + "(" + loss.output + ", " + TargetOf(loss) + ")";
+                                            : loss.type + "(" + loss.output + ", " + loss.TargetName() + ")";
     made_.options = TrainerOptionsOf(configuration_, compile_.recipe, graph(), probe_.batch > 0 ? probe_.batch : kDefaultBatch);
     SetSaves(configuration_, made_);
   }

@@ -339,31 +339,32 @@ LossInfo OfRows(LossInfo loss, const Predictions& predictions) {
 }  // namespace
 
 void TrainedModel::ClassifyOutputs(const PredictionForm& form, Predictions& predictions) const {
-  bool any = false;
+  std::map<std::string, Tensor> made;  // an output may have the name of a target
+  std::set<std::string> replaced;
   for (const LossInfo& loss : losses_) {
     const auto output = predictions.outputs.find(loss.output);
     // The first loss of a target classifies it.
-    if (output == predictions.outputs.end() || predictions.outputs.contains(loss.target) || predictions.classes.contains(loss.target))
-      continue;
+    if (output == predictions.outputs.end() || replaced.contains(loss.output) || predictions.classes.contains(loss.target)) continue;
     const LossInfo of_rows = OfRows(loss, predictions);
     std::optional<PredictedClasses> predicted = PredictClasses(of_rows, output->second.view());
     if (!predicted) continue;
-    any = true;
     if (form.probabilities) {
       const std::string name = loss.target + ".probabilities";
-      const Tensor& each = predictions.outputs.emplace(name, *ClassProbabilities(of_rows, output->second.view())).first->second;
+      const Tensor& each = made.emplace(name, *ClassProbabilities(of_rows, output->second.view())).first->second;
       std::vector<std::string> names = NamesOfClasses(loss.target, each.shape()[each.shape().rank() - 1]);
       names.resize(static_cast<size_t>(each.shape()[each.shape().rank() - 1]));  // the data may have named more classes
       for (std::string& column : names) column = loss.target + "." + column;
       predictions.columns.emplace(name, std::move(names));
     }
-    predictions.outputs.erase(output);
+    replaced.insert(loss.output);
     predictions.classes.emplace(loss.target, NamesOfClasses(loss.target, 0));
     if (!form.classes) continue;
-    predictions.outputs.emplace(loss.target, std::move(predicted->classes));
-    predictions.outputs.emplace(loss.target + ".probability", std::move(predicted->probabilities));
+    made.emplace(loss.target, std::move(predicted->classes));
+    made.emplace(loss.target + ".probability", std::move(predicted->probabilities));
   }
-  if (any) return;
+  for (const std::string& output : replaced) predictions.outputs.erase(output);
+  for (auto& [name, tensor] : made) predictions.outputs.insert_or_assign(name, std::move(tensor));
+  if (!made.empty()) return;
   throw Error(ErrorCode::kConfig, "the model's loss does not compare an output with classes",
               form.classes ? "--classes" : "--probabilities", "omit it to write the outputs as they are");
 }

@@ -59,7 +59,10 @@ void ExportTraining(const Plan& plan, const StoredTensors& stored, const std::ma
     if (tensor.kind == StateKind::kParameter) parameters.push_back(tensor.name);
   }
   const Algorithm algorithm = MakeAlgorithm(model, recipe, import, parameters, updates);
-  ExportWithAlgorithm(plan.model, values, algorithm, out, options);
+  for (const auto& [target, name] : ExportWithAlgorithm(plan.model, values, algorithm, out, options)) {
+    notes.push_back("the target '" + Escaped(target) + "' is '" + Escaped(name) +
+                    "' in the file, because the model has a value of that name: --map " + Escaped(name) + "=" + Escaped(target));
+  }
 }
 
 }  // namespace gradloom

@@ -246,8 +246,8 @@ void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& v
   ExportTrained(info, ValuesOf(values), path, options);
 }
 
-void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values, const Algorithm& algorithm,
-                         const std::string& path, const ExportOptions& options) {
+std::map<std::string, std::string> ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values,
+                                                       const Algorithm& algorithm, const std::string& path, const ExportOptions& options) {
   onnx::ModelProto model = WithValues(info, ValuesOf(values));
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
     const auto value = values.find(tensor.name());
@@ -255,8 +255,9 @@ void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tens
     throw Error(ErrorCode::kUnsupported, "the file holds a copy of one weight for each sample, which an algorithm would train separately",
                 info.name + ", tensor '" + Escaped(tensor.name()) + "'", "export the model with a dynamic batch, or without its algorithm");
   }
-  WriteAlgorithm(algorithm, values, info.name, model);
+  std::map<std::string, std::string> renamed = WriteAlgorithm(algorithm, values, info.name, model);
   Write(std::move(model), path, options);
+  return renamed;
 }
 
 }  // namespace gradloom

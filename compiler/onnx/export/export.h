@@ -72,8 +72,10 @@ struct Algorithm {
 // values of states come from `values`, otherwise from the graph, otherwise they are zeros. Where training differs from inference, the
 // algorithm contains copies of the nodes that differ and of all nodes that depend on them. Trained tensors of Constant nodes become
 // initializers, because an algorithm cannot bind anything else. Throws what ExportTrained throws, and Error(kUnsupported) for an operator
-// that the file's opset does not have, and for batch statistics, dropout and trained tensors in functions and nested graphs.
-void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values, const Algorithm& algorithm,
-                         const std::string& path, const ExportOptions& options = {});
+// that the file's opset does not have, and for batch statistics, dropout and trained tensors in functions and nested graphs. Returns the
+// targets that have another name in the file, because the model has a value of that name: the name there by that of the target.
+std::map<std::string, std::string> ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values,
+                                                       const Algorithm& algorithm, const std::string& path,
+                                                       const ExportOptions& options = {});
 
 }  // namespace gradloom

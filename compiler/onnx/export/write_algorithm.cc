@@ -25,7 +25,8 @@ class Writer {
   Writer(const Algorithm& algorithm, const std::map<std::string, Tensor>& values, const std::string& name, onnx::ModelProto& model)
       : algorithm_(algorithm), graph_(*algorithm.graph), values_(values), where_(name), model_(model), opset_(VersionsOf(model)[""]) {}
 
-  void Run() {
+  // Returns the targets that have another name in the file.
+  std::map<std::string, std::string> Run() {
     TakeNames();
     TrainingForm form = TrainingFormOf(model_, algorithm_.restores_training, [this](const std::string& wanted) { return NewName(wanted); });
     ToInferenceForm(model_);
@@ -43,10 +44,11 @@ class Writer {
     Declare(algorithm_.loss, proto_->mutable_output()->Add());
     std::swap(*proto_->mutable_output(0), *proto_->mutable_output(proto_->output_size() - 1));
     if (model_.ir_version() < kMinIrVersion) model_.set_ir_version(kMinIrVersion);
-    if (VersionsOf(model_).contains(kTraining)) return;
+    if (VersionsOf(model_).contains(kTraining)) return renamed_targets_;
     auto& opset = *model_.add_opset_import();
     opset.set_domain(kTraining);
     opset.set_version(1);
+    return renamed_targets_;
   }
 
  private:
@@ -85,8 +87,11 @@ class Writer {
       if (value.role == Role::kParam) names_.emplace(value.id, value.name);
     }
     for (const ValueId id : graph_.inputs) {
+      if (names_.contains(id)) continue;
       const auto named = algorithm_.target_names.find(id);
-      if (!names_.contains(id)) names_.emplace(id, NewName(named != algorithm_.target_names.end() ? named->second : graph_.value(id).name));
+      const std::string& target = named != algorithm_.target_names.end() ? named->second : graph_.value(id).name;
+      const std::string& name = names_.emplace(id, NewName(target)).first->second;
+      if (name != target) renamed_targets_.emplace(target, name);
     }
     // States first, so that they keep their names.
     for (const Value& value : graph_.values()) {
@@ -282,13 +287,14 @@ class Writer {
   onnx::GraphProto* proto_ = nullptr;
   std::set<std::string> taken_;
   std::map<ValueId, std::string> names_;
+  std::map<std::string, std::string> renamed_targets_;
 };
 
 }  // namespace
 
-void WriteAlgorithm(const Algorithm& algorithm, const std::map<std::string, Tensor>& values, const std::string& name,
-                    onnx::ModelProto& model) {
-  Writer(algorithm, values, name, model).Run();
+std::map<std::string, std::string> WriteAlgorithm(const Algorithm& algorithm, const std::map<std::string, Tensor>& values,
+                                                  const std::string& name, onnx::ModelProto& model) {
+  return Writer(algorithm, values, name, model).Run();
 }
 
 }  // namespace gradloom

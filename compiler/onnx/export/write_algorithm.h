@@ -10,8 +10,8 @@
 namespace gradloom {
 
 // Converts the model, which contains its values, to the form for inference, with the algorithm as its only training_info. `name` is that of
-// the model, for messages. Throws like ExportWithAlgorithm.
-void WriteAlgorithm(const Algorithm& algorithm, const std::map<std::string, Tensor>& values, const std::string& name,
-                    onnx::ModelProto& model);
+// the model, for messages. Returns and throws like ExportWithAlgorithm.
+std::map<std::string, std::string> WriteAlgorithm(const Algorithm& algorithm, const std::map<std::string, Tensor>& values,
+                                                  const std::string& name, onnx::ModelProto& model);
 
 }  // namespace gradloom
