@@ -16,7 +16,9 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
 #include "runtime/base/read_number.h"
+#include "runtime/base/suggestion.h"
 #include "runtime/base/utf8.h"
 #include "runtime/data/csv_records.h"
 #include "runtime/data/spill_buffer.h"
@@ -129,7 +131,27 @@ class CsvColumnNames {
       return;
     }
     if (!names_.empty()) CheckFirstLine(names_, where_);
-    throw Error(ErrorCode::kData, "no column '" + Escaped(piece) + "'", where_, "the file has " + Listing());
+    RefusePiece(piece);
+  }
+
+  // Names the end of a range that does not exist.
+  [[noreturn]] void RefusePiece(std::string_view piece) const {
+    std::string_view missing = piece;
+    std::string meant;
+    if (const size_t dots = piece.find(".."); dots != std::string_view::npos) {
+      const std::string_view first = piece.substr(0, dots), last = piece.substr(dots + 2);
+      if (Find(first) || Find(last)) missing = Find(first) ? last : first;
+    }
+    // As other tools write ranges.
+    for (size_t at = piece.find_first_of("-:"); at != std::string_view::npos && meant.empty(); at = piece.find_first_of("-:", at + 1)) {
+      const std::string_view first = piece.substr(0, at), last = piece.substr(at + 1);
+      if (Find(first) && Find(last)) meant = std::string(first) + ".." + std::string(last);
+    }
+    // Short names are similar by chance.
+    if (meant.empty() && missing.size() >= 3) meant = Nearest(missing, names_);
+    throw Error(ErrorCode::kData,
+                "no column '" + Escaped(missing) + "'" + (missing == piece ? "" : " for the range '" + Escaped(piece) + "'"), where_,
+                DidYouMean(meant, "the file has " + Listing()));
   }
 
   // Looks up by name first, then by index.

@@ -11,9 +11,11 @@
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/nearest.h"
 #include "runtime/base/number_text.h"
 #include "runtime/base/philox.h"
 #include "runtime/base/read_number.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
@@ -256,9 +258,11 @@ Split TailSplit(int64_t rows, double fraction) {
 namespace {
 
 [[noreturn]] void RefuseTransform(std::string_view text) {
+  const std::string word(text.substr(0, text.find(' '))), near = Nearest(word, {"scale", "normalize", "standardize", "fill"});
   throw Error(ErrorCode::kConfig, "unknown transform '" + Escaped(text) + "'", "",
-              "expected one of: 'scale 1/255', 'normalize MEAN STD' (one number or one per channel: 0.5,0.4,0.3), 'standardize', "
-              "'fill mean', 'fill 0'");
+              DidYouMean(near == word ? "" : near,
+                         "expected one of: 'scale 1/255', 'normalize MEAN STD' (one number or one per channel: 0.5,0.4,0.3), "
+                         "'standardize', 'fill mean', 'fill 0'"));
 }
 
 double ParseNumber(std::string_view word, std::string_view text) {

@@ -154,9 +154,14 @@ void Apply(const Transform& transform, const std::string& name, bool training, D
 }
 
 Transform FittedOn(const Dataset& data, const std::string& name, const std::string& text) {
-  if (!data.is_lazy(name)) return Transform::Parse(text, data.column(name));
-  const Dataset::LazyColumn& column = data.lazy_columns().at(name);
-  return column.source->Fitted(text, column.rows);
+  try {
+    if (!data.is_lazy(name)) return Transform::Parse(text, data.column(name));
+    const Dataset::LazyColumn& column = data.lazy_columns().at(name);
+    return column.source->Fitted(text, column.rows);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kConfig || !error.where().empty()) throw;
+    throw Error(error.code(), error.message(), "--transform", error.help());
+  }
 }
 
 std::vector<DataFile> FilesAt(const std::string& path, const std::string& format) {

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "tools/run/key_values.h"
 #include "tools/run/pass_log.h"
+#include "tools/screen/shell_word.h"
 
 namespace gradloom {
 
@@ -16,6 +17,8 @@ const std::string& ModelPathOf(const Configuration& configuration) {
   const std::string& path = configuration.Text("model.path");
   if (path.empty())
     throw Error(ErrorCode::kConfig, "no model is given", "", "pass an ONNX file, or a configuration with one: -c gradloom.toml");
+  if (path.ends_with(".toml"))
+    throw Error(ErrorCode::kConfig, "this is a configuration, not a model", Escaped(path, 4096), "pass it with -c: -c " + ShellWord(path));
   return path;
 }
 

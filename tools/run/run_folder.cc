@@ -47,6 +47,8 @@ std::string NearRun(const fs::path& path) {
     if (RunFolder::IsRun(it->path().string())) runs.push_back(it->path().filename().string());
   }
   std::sort(runs.begin(), runs.end());
+  // The name of a run, without the folder in which runs are by default.
+  if (const fs::path usual = "runs" / path; RunFolder::IsRun(usual.string())) return DidYouMean(usual.string(), {}, 4096);
   const std::string near = Nearest(path.filename().string(), runs);
   if (!near.empty()) return DidYouMean((path.parent_path() / near).string(), {}, 4096);
   return "the folder of a run has plan.plan and config.toml; the train command creates one";
