@@ -119,12 +119,19 @@ class Compiler {
     const auto start = Clock::now();
     Place(whole.context);
     RunStage(whole.context, options_.control, PassStage::kBatch);
-    Entry entry = EntryOf(request, whole.imported, whole.context, ShapesAtAnotherBatch(model_, options_, request, whole.imported));
+    Entry entry = EntryOf(request, whole.imported, whole.context, PlacesOf(request, whole));
     const Replicas replicas{.graphs = {{entry.batch, &whole.context.graph}},
                             .shards = std::vector<BatchShard>(static_cast<size_t>(copies()), {0, entry.batch})};
     programs_.Add(whole.context, replicas, entry);
     report_.passes_ms += MsSince(start);
     plan_.entries.push_back(std::move(entry));
+  }
+
+  // The same for batches of all sizes.
+  const SamplePlaces& PlacesOf(const EntryRequest& request, const ImportedBatch& whole) {
+    SamplePlaces& places = places_[{request.kind, request.shapes}];
+    if (places.empty()) places = PlacesOfSamples(model_, options_, request, whole.context, whole.imported);
+    return places;
   }
 
   void AddDivided(const EntryRequest& request, int64_t batch) {
@@ -219,6 +226,7 @@ class Compiler {
   Plan plan_;
   BatchImporter importer_;
   EntryPrograms programs_;
+  std::map<std::pair<EntryKind, std::map<std::string, int64_t>>, SamplePlaces> places_;  // PlacesOfSamples, where not empty
 };
 
 Plan CompileBest(const Model& model, const CompileOptions& options, CompileReport* report) {

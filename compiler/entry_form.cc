@@ -5,12 +5,11 @@
 namespace gradloom {
 namespace {
 
-// Targets and outputs have the batch as their first axis, if they have one, unless `others` says otherwise.
-int BatchAxis(const std::string& name, const Shape& shape, int64_t batch, const std::map<std::string, Shape>& others) {
-  const auto other = others.find(name);
-  if (other == others.end() || other->second.rank() != shape.rank()) return batch > 0 && shape.rank() > 0 && shape[0] == batch ? 0 : -1;
-  const auto differs = std::mismatch(shape.begin(), shape.end(), other->second.begin()).first;
-  return differs == shape.end() ? -1 : static_cast<int>(differs - shape.begin());
+// Targets and outputs have the batch as their first axis, if they have one, unless `places` says otherwise.
+SamplePlace PlaceOf(const std::string& name, const Shape& shape, int64_t batch, const std::map<std::string, SamplePlace>& places) {
+  const auto known = places.find(name);
+  if (known != places.end()) return known->second.axis < shape.rank() ? known->second : SamplePlace();
+  return {batch > 0 && shape.rank() > 0 && shape[0] == batch ? 0 : -1};
 }
 
 template <typename FeedOrFetch>
@@ -21,7 +20,7 @@ static void Divide(const Shard& shard, FeedOrFetch& tensor) {
 
 }  // namespace
 
-std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported, const OtherShapes& others) {
+std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported, const SamplePlaces& places) {
   const Graph& graph = context.graph;
   std::map<ValueId, size_t> position;
   for (size_t i = 0; i < graph.inputs.size(); ++i) position.emplace(graph.inputs[i], i);
@@ -32,21 +31,25 @@ std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& impo
     const size_t at = position.at(id);
     const auto named = context.feed_names.find(id);
     const std::string& name = named != context.feed_names.end() ? named->second : value.name;
-    const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(name, value.shape, imported.batch, others.feeds);
-    feeds.push_back({name, value.dtype, value.shape, axis});
+    SamplePlace place{at < imported.batch_axes.size() ? imported.batch_axes[at] : -1};
+    // The import knows only axes whose extent is the batch.
+    const bool is_input = at < imported.batch_axes.size();
+    if (!is_input || (place.axis < 0 && places.feeds.contains(name))) place = PlaceOf(name, value.shape, imported.batch, places.feeds);
+    feeds.push_back({name, value.dtype, value.shape, place.axis, place.inner});
   }
   return feeds;
 }
 
-Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context, const OtherShapes& others) {
+Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context, const SamplePlaces& places) {
   Entry entry{.kind = request.kind, .batch = request.kind == EntryKind::kUpdate ? 0 : imported.batch};
-  entry.feeds = FeedList(context, imported, others);
+  entry.feeds = FeedList(context, imported, places);
   for (size_t i = 0; i < context.graph.outputs.size(); ++i) {
     const ValueId id = context.graph.outputs[i];
     const auto named = context.fetch_names.find(id);
     const Value& value = context.graph.value(id);
     const std::string& name = named != context.fetch_names.end() ? named->second : value.name;
-    entry.fetches.push_back({name, -1, BatchAxis(name, value.shape, entry.batch, others.fetches)});
+    const SamplePlace place = PlaceOf(name, value.shape, entry.batch, places.fetches);
+    entry.fetches.push_back({name, -1, place.axis, place.inner});
   }
   const std::vector<ValueId>& outputs = context.graph.outputs;
   for (const auto& [output, extents] : imported.extents) {
@@ -55,6 +58,7 @@ Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const 
     Fetch& fetch = entry.fetches[place(output)];
     // An extent that only happens to equal the batch is not one of samples.
     fetch.batch_axis = -1;
+    fetch.batch_inner = 0;
     for (const auto& [axis, count] : extents) fetch.extents.push_back({axis, static_cast<int>(place(count))});
   }
   return entry;

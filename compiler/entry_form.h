@@ -10,22 +10,33 @@
 
 namespace gradloom {
 
-// The shapes of an entry's feeds and fetches at another batch size, by name: a target may have the name of an output.
-struct OtherShapes {
-  std::map<std::string, Shape> feeds, fetches;
+// Where a feed or fetch has its samples: its batch_axis and batch_inner.
+struct SamplePlace {
+  int axis = -1;
+  int64_t inner = 0;
 };
 
-// Where targets and outputs have their samples, if some input of the model does not have them along its first axis: the axis whose extent
-// is another at another batch size. Empty if all inputs have them along their first axes, as targets and outputs then do, too, or if the
-// model does not fit another batch size.
-OtherShapes ShapesAtAnotherBatch(const Model& model, const CompileOptions& options, const EntryRequest& request,
-                                 const ImportedGraph& imported);
+// Something about the feeds and the fetches of an entry, by name: a target may have the name of an output.
+template <typename T>
+struct FeedsAndFetches {
+  std::map<std::string, T> feeds, fetches;
+
+  bool empty() const { return feeds.empty() && fetches.empty(); }
+};
+using SamplePlaces = FeedsAndFetches<SamplePlace>;
+
+// Where the feeds and fetches of an entry have their samples, if its shapes do not tell: if some input does not have them along its first
+// axis, or if a feed or an output may have several positions of each sample along an axis, as scores that a model flattens to
+// [batch * positions, classes]. In which order these are follows from a division of the batch. Empty if the first axis of each is that of
+// the samples or has none, or if the model does not fit another batch size. `context`, `imported`: the entry at some stage of the passes.
+SamplePlaces PlacesOfSamples(const Model& model, const CompileOptions& options, const EntryRequest& request, const PassContext& context,
+                             const ImportedGraph& imported);
 
 // The model's inputs, in the order of the import, and the inputs that passes have added (targets), with the axes of their samples.
-std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported, const OtherShapes& others);
+std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported, const SamplePlaces& places);
 
 // The entry without its ranks and without the buffers of its fetches.
-Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context, const OtherShapes& others);
+Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context, const SamplePlaces& places);
 
 // Records in an entry whose batch is divided where samples lie. `whole`: the graph over the whole batch.
 void DivideEntry(const Replication& replication, const Graph& whole, Entry& entry);

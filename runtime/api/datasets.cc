@@ -65,9 +65,11 @@ GradloomStatus* LoadDataset(const char* path, const GradloomPlan* plan, const Gr
       throw Error(ErrorCode::kConfig, "evaluation data is requested, but the output pointer for it is null");
     if (plan->inputs[GRADLOOM_TRAIN].empty())
       throw Error(ErrorCode::kConfig, "the plan has no training step, so it cannot use training data");
-    std::vector<Feed> feeds;
-    for (const TensorFacts& facts : plan->inputs[GRADLOOM_TRAIN]) feeds.push_back({facts.name, facts.dtype, facts.shape, facts.batch_axis});
-    TrainingData data = LoadTrainingData(reading, feeds, given.seed);
+    // The entry of these inputs (PlanHandle).
+    const std::vector<Entry>& entries = plan->plan->entries;
+    const auto trains = [](const Entry& entry) { return entry.kind == EntryKind::kStep || entry.kind == EntryKind::kAccumulate; };
+    const auto entry = std::find_if(entries.begin(), entries.end(), trains);
+    TrainingData data = LoadTrainingData(reading, BySamples(entry->feeds, entry->batch), given.seed);
     const std::map<std::string, int> axes = FeedAxes(*plan->plan);
     auto made = std::make_unique<GradloomDataset>(GradloomDataset{std::make_shared<const Dataset>(std::move(data.train)), axes});
     if (eval != nullptr && data.eval.rows() > 0) *eval = new GradloomDataset{std::make_shared<const Dataset>(std::move(data.eval)), axes};

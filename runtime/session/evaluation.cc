@@ -45,11 +45,13 @@ int64_t LabelAt(const TensorView& target, int64_t i) {
   return IsFloating(target.dtype) ? static_cast<int64_t>(ElementAsDouble(target, i)) : ElementAsInt(target, i);
 }
 
-// Whether the loss counts a label of rows [first, last), of `rows`.
-bool HasLabel(const LossInfo& loss, const TensorView& target, int64_t first, int64_t last, int64_t rows) {
-  const int64_t per_row = target.shape.elements() / std::max<int64_t>(rows, 1);
-  for (int64_t i = first * per_row; i < last * per_row; ++i) {
-    if (LabelAt(target, i) != loss.ignore_index.value_or(kIgnoredClass)) return true;
+// Whether the loss counts a label of rows [first, last), of `rows` along an axis.
+bool HasLabel(const LossInfo& loss, const TensorView& target, int axis, int64_t first, int64_t last, int64_t rows) {
+  const int64_t outer = Product(target.shape, 0, axis), per_row = target.shape.elements() / std::max<int64_t>(outer * rows, 1);
+  for (int64_t o = 0; o < outer; ++o) {
+    for (int64_t i = (o * rows + first) * per_row; i < (o * rows + last) * per_row; ++i) {
+      if (LabelAt(target, i) != loss.ignore_index.value_or(kIgnoredClass)) return true;
+    }
   }
   return false;
 }
@@ -95,10 +97,14 @@ std::function<double(const Feeds&)> LossWeightOf(std::span<const LossInfo> losse
 bool LeavesOutLabels(const Session& session, EntryKind kind, const Feeds& feeds, int64_t rows) {
   // Other rows may not have been read by this process.
   const auto [first, last] = session.RowsRead(kind, rows);
+  const std::map<std::string, int> axes = FeedAxes(session.plan());
   std::string none;  // for each loss over classes, whether this process has no label
   for (const LossInfo& loss : session.plan().losses) {
     const auto found = feeds.find(loss.target);
-    if (loss.classes) none += found != feeds.end() && !HasLabel(loss, found->second, first, last, rows) ? '1' : '0';
+    if (!loss.classes) continue;
+    const auto moved = axes.find(loss.target);
+    const int axis = moved == axes.end() ? 0 : moved->second;
+    none += found != feeds.end() && !HasLabel(loss, found->second, axis, first, last, rows) ? '1' : '0';
   }
   const std::vector<std::string> all = session.AllGather(none);
   for (size_t i = 0; i < none.size(); ++i) {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "runtime/base/counted.h"
-#include "runtime/base/joined.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/loss_scale_state.h"
+#include "runtime/session/entry_match.h"
 #include "runtime/session/job_state.h"
 #include "runtime/session/schedule.h"
 #include "runtime/session/session_copy.h"
@@ -31,99 +31,6 @@ std::string_view KindName(EntryKind kind) {
     case EntryKind::kLastBatch: return "last batch of an update";
   }
   return "";
-}
-
-std::string ShapesOf(const Entry& entry) {
-  return JoinedTexts(
-      entry.feeds, [](const Feed& feed) { return Escaped(feed.name) + " " + std::string(DTypeName(feed.dtype)) + feed.shape.ToString(); });
-}
-
-bool Fits(const Feed& want, const Feeds& feeds) {
-  const auto found = feeds.find(want.name);
-  return found != feeds.end() && found->second.dtype == want.dtype && found->second.shape == want.shape;
-}
-
-bool Fits(const Entry& entry, const Feeds& feeds) {
-  return std::all_of(entry.feeds.begin(), entry.feeds.end(), [&](const Feed& want) { return Fits(want, feeds); });
-}
-
-// The first entry of the kind that the feeds match, or -1.
-int FittingEntry(const Plan& plan, EntryKind kind, const Feeds& feeds) {
-  for (size_t i = 0; i < plan.entries.size(); ++i) {
-    if (plan.entries[i].kind == kind && Fits(plan.entries[i], feeds)) return static_cast<int>(i);
-  }
-  return -1;
-}
-
-std::string ShapeMismatch(const Feed& want, const Shape& shape) {
-  return "'" + Escaped(want.name) + "' is " + shape.ToString() + ", but the plan expects " + want.shape.ToString();
-}
-
-// Whether the shapes differ along an axis other than that of the samples. They have the same rank.
-bool RowsDiffer(const Feed& want, const Shape& shape) {
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    if (axis != want.batch_axis && shape[axis] != want.shape[axis]) return true;
-  }
-  return false;
-}
-
-// Two feeds that need the same number of samples and have different ones; otherwise "".
-std::string UnequalSamples(const Entry& entry, const Feeds& feeds) {
-  const Feed* first = nullptr;
-  for (const Feed& want : entry.feeds) {
-    if (want.batch_axis < 0) continue;
-    if (first == nullptr) first = &want;
-    const int64_t samples = feeds.find(want.name)->second.shape[want.batch_axis];
-    const int64_t others = feeds.find(first->name)->second.shape[first->batch_axis];
-    if (samples == others || want.shape[want.batch_axis] != first->shape[first->batch_axis]) continue;
-    return "'" + Escaped(first->name) + "' has " + Counted(others, "sample") + ", but '" + Escaped(want.name) + "' has " +
-           std::to_string(samples);
-  }
-  return "";
-}
-
-// Why the feeds do not match the entry. What no entry would take comes before extents, which other entries may have.
-std::string Mismatch(const Entry& entry, const Feeds& feeds) {
-  for (const Feed& want : entry.feeds) {
-    const auto found = feeds.find(want.name);
-    if (found == feeds.end()) return "'" + Escaped(want.name) + "' is missing";
-    if (found->second.dtype != want.dtype) {
-      return "'" + Escaped(want.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", but the model expects " +
-             std::string(DTypeName(want.dtype));
-    }
-    if (found->second.shape.rank() != want.shape.rank()) return ShapeMismatch(want, found->second.shape);
-  }
-  if (const std::string why = UnequalSamples(entry, feeds); !why.empty()) return why;
-  std::string why;
-  for (const Feed& want : entry.feeds) {
-    const Shape& shape = feeds.find(want.name)->second.shape;
-    if (shape == want.shape) continue;
-    if (RowsDiffer(want, shape)) return ShapeMismatch(want, shape);
-    if (why.empty()) why = ShapeMismatch(want, shape);
-  }
-  return why;
-}
-
-int64_t CountFitting(const Entry& entry, const Feeds& feeds) {
-  return std::count_if(entry.feeds.begin(), entry.feeds.end(), [&](const Feed& want) { return Fits(want, feeds); });
-}
-
-// The shapes of the feeds of an entry of the kind, if all feeds are present and only their shapes keep the entry from matching; otherwise
-// empty.
-FeedShapes ShapesOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
-  FeedShapes shapes;
-  for (const Entry& entry : plan.entries) {
-    if (entry.kind != kind) continue;
-    for (const Feed& want : entry.feeds) {
-      const auto found = feeds.find(want.name);
-      if (found == feeds.end() || found->second.dtype != want.dtype || found->second.shape.rank() != want.shape.rank()) return {};
-      // No entry is compiled for a batch without samples.
-      if (found->second.shape.elements() == 0 && want.shape.elements() > 0) return {};
-      shapes.emplace(want.name, found->second.shape);
-    }
-    break;
-  }
-  return shapes;
 }
 
 }  // namespace
@@ -148,7 +55,7 @@ void Session::Load(std::shared_ptr<const Plan> plan) {
 int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
   int entry = FittingEntry(*plan_, kind, feeds);
   if (entry < 0 && options_.source != nullptr) {
-    const FeedShapes shapes = ShapesOf(*plan_, kind, feeds);
+    const FeedShapes shapes = ShapesToAdd(*plan_, kind, feeds);
     const std::shared_ptr<const Plan> extended = shapes.empty() ? nullptr : options_.source->Extend(*plan_, kind, shapes);
     if (extended != nullptr) {
       Load(extended);
@@ -211,7 +118,7 @@ bool Session::copies_inputs() const {
 void Session::Run(int entry_index, const Feeds& feeds, NextRun next) {
   const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
   bound_.clear();
-  for (const Feed& feed : entry.feeds) bound_.push_back(feeds.find(feed.name)->second);
+  for (const Feed& feed : entry.feeds) bound_.push_back(Bound(feed, feeds));
   StepParams params;
   params.lr = learning_rate();
   params.step = step_ + 1;
@@ -281,7 +188,7 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
       const Feeds* const given = next();
       const int entry = given == nullptr ? -1 : FittingEntry(*plan, then, *given);
       if (entry < 0) return -1;
-      for (const Feed& feed : plan->entries[static_cast<size_t>(entry)].feeds) views.push_back(given->find(feed.name)->second);
+      for (const Feed& feed : plan->entries[static_cast<size_t>(entry)].feeds) views.push_back(Bound(feed, *given));
       return entry;
     };
   }

@@ -18,7 +18,8 @@
 
 namespace gradloom {
 
-// Tensors by name: model inputs and targets. Borrowed for the call.
+// Tensors by name: model inputs and targets, in the shapes of the plan's feeds or by samples (runtime/plan/sample_axes.h). Borrowed for the
+// call.
 using Feeds = std::map<std::string, TensorView, std::less<>>;
 
 struct StepResult {

@@ -8,6 +8,7 @@
 #include "compiler/compile.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/plan/sample_axes.h"
 #include "tools/run/set_up.h"
 #include "tools/screen/shell_word.h"
 
@@ -50,7 +51,8 @@ std::string Complete(Configuration& configuration) {
     for (const auto& [name, columns] : set_up.data.columns) words.push_back(name + "=" + columns);
     if (!words.empty()) configuration.SetFlag(*FindKey("data.map"), words);
   }
-  return Feeds(set_up.plan->entries.front().feeds);
+  const Entry& entry = set_up.plan->entries.front();
+  return Feeds(BySamples(entry.feeds, entry.batch));
 }
 
 }  // namespace

@@ -12,8 +12,12 @@ namespace gradloom {
 
 struct Predictions {
   std::map<std::string, Tensor> outputs;  // with the samples along the first axis
-  // Of outputs in which the model has the samples along another axis: that axis.
-  std::map<std::string, int> sample_axes;
+  // Of outputs in which the model does not have simply the samples along the first axis: the axis that has them, and how many axes were
+  // added because it has several positions of each sample.
+  struct Moved {
+    int axis = 0, added = 0;
+  };
+  std::map<std::string, Moved> moved;
   // For outputs that are numbers of classes: the names of the classes.
   std::map<std::string, std::vector<std::string>> classes;
   // For outputs with a number for each class: the names of these numbers, such as label.cat.

@@ -10,6 +10,7 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/plan/sample_axes.h"
 #include "runtime/session/update_rule.h"
 #include "tools/run/class_weights.h"
 #include "tools/run/data_extents.h"
@@ -196,7 +197,7 @@ class SetUpWork {
   void LoadData() {
     DataOptions data = DataOptionsOf(configuration_);
     data.classes = ClassesOf(compile_.recipe, graph());
-    feeds_ = FeedsOfEntry(model_, compile_, {EntryKind::kStep, 0});
+    feeds_ = BySamples(FeedsOfEntry(model_, compile_, {EntryKind::kStep, 0}), probe_.batch);
     CheckMetrics(made_.options, compile_.recipe, probe_, feeds_);
     data.targets = TargetsAmong(feeds_, graph());
     try {
@@ -258,7 +259,7 @@ class SetUpWork {
   Model model_;
   ImportedGraph probe_;  // of the model at some batch size
   CompileOptions compile_;
-  std::vector<Feed> feeds_;
+  std::vector<Feed> feeds_;  // by samples
   TrainingSetUp made_;
 };
 

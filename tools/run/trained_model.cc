@@ -121,7 +121,7 @@ struct TrainedModel::Compiled {
   CompileOptions options;
   ExecutorOptions executor;
   ImportedGraph graph;
-  std::vector<Feed> feeds;
+  std::vector<Feed> feeds;  // by samples
   int64_t batch = 0;
 
   // Starts a session for this number of rows. `job`: processes that each have such a session, or share one; null: only this process.
@@ -236,7 +236,7 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, c
   made.options.recipe.mode = GraphMode::kGraph;
   made.options.recipe.freeze = {"*"};
   made.options.recipe.trainable.clear();
-  made.feeds = FeedsOfEntry(*made.model, made.options, {kind, 0});
+  made.feeds = BySamples(FeedsOfEntry(*made.model, made.options, {kind, 0}), made.graph.batch);
   made.batch = made.graph.batch > 0 ? made.graph.batch : kDefaultBatch;
   return made;
 }
@@ -253,14 +253,16 @@ TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
   const Graph& graph = *compiled.graph.graph;
   const auto scores = std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) { return graph.value(id).name == output; });
   const std::vector<Feed>& feeds = compiled.feeds;
-  const bool fits = feeds.size() == 1 && feeds[0].dtype == DType::kInt64 && feeds[0].shape.rank() == 2 && feeds[0].batch_axis <= 0 &&
-                    scores != graph.outputs.end() && graph.value(*scores).shape.rank() == 3 &&
-                    graph.value(*scores).shape[1] == feeds[0].shape[1];
+  bool fits = feeds.size() == 1 && feeds[0].dtype == DType::kInt64 && feeds[0].shape.rank() == 2 && feeds[0].batch_axis <= 0 &&
+              scores != graph.outputs.end();
+  Shape shape = fits ? graph.value(*scores).shape : Shape();
+  // The scores of one text may be flattened.
+  if (shape.rank() == 2) shape = Shape{1, shape[0], shape[1]};
+  fits = fits && shape.rank() == 3 && shape[1] == feeds[0].shape[1];
   if (!fits) {
     throw Error(ErrorCode::kConfig, "not a language model: it does not map rows of tokens to scores of the next tokens",
                 Escaped(model_name_), "for other models, omit --generate and pass inputs with --data");
   }
-  const Shape& shape = graph.value(*scores).shape;
   const std::string input = feeds[0].name;
   return {compiled.Start(EntryKind::kPredict, 1), input, output, shape[1], shape[2]};
 }
@@ -329,10 +331,11 @@ namespace {
 
 // The loss with its class axis as it is in predictions.
 LossInfo OfRows(LossInfo loss, const Predictions& predictions) {
-  const auto moved = predictions.sample_axes.find(loss.output);
-  if (moved == predictions.sample_axes.end()) return loss;
-  const auto axis = NormalAxis(loss.class_axis, predictions.outputs.at(loss.output).shape().rank());
-  if (axis) loss.class_axis = *axis < moved->second ? *axis + 1 : *axis;
+  const auto found = predictions.moved.find(loss.output);
+  if (found == predictions.moved.end()) return loss;
+  const auto [moved, added] = found->second;
+  const auto axis = NormalAxis(loss.class_axis, predictions.outputs.at(loss.output).shape().rank() - added);
+  if (axis) loss.class_axis = *axis < moved ? *axis + 1 : *axis + added;
   return loss;
 }
 
@@ -381,6 +384,13 @@ std::vector<std::string> FilesOfRows(const Dataset& data) {
     for (const int64_t row : column.rows) files.push_back((*paths)[static_cast<size_t>(row)]);
   }
   return files;
+}
+
+// A fetched tensor of a batch with the samples along the first axis; as it is if it has none.
+Tensor RowsOf(const Tensor& tensor, const Fetch& fetch, int64_t batch) {
+  const auto [shape, axis] = ShapeBySamples(tensor.shape(), fetch.batch_axis, fetch.batch_inner, batch);
+  const bool moves = axis > 0 && axis < shape.rank();
+  return moves ? WithSamplesFirst({tensor.dtype(), shape, tensor.data()}, axis) : tensor.Reshaped(shape);
 }
 
 // Whether a transform of images, which is kept as a text, computes with their numbers instead of moving pixels.
@@ -444,17 +454,18 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   CheckSame(job, rows, compiled.batch);
   SharedBatches shared(rows.rows(), compiled.batch, SharesBatches(job));
   Batches batches(rows, shared.order(), compiled.batch, {.axes = FeedAxes(session.plan())});
-  const std::map<std::string, int> axes = FetchAxes(session.plan());
   std::vector<std::string> names;  // of a batch over all processes
   const auto compute = [&](int64_t own) {
     const std::map<std::string, Tensor> fetched = session.Predict(batches.Get(own));
+    const Entry& entry = session.plan().entries[static_cast<size_t>(session.last_entry())];
     std::vector<Tensor> computed;
     names.clear();
     for (const auto& [name, tensor] : fetched) {
       names.push_back(name);
-      const auto axis = axes.find(name);
-      const bool moves = axis != axes.end() && axis->second < tensor.shape().rank();
-      computed.push_back(moves ? WithSamplesFirst(tensor.view(), axis->second) : tensor);
+      const Fetch& fetch = *std::find_if(entry.fetches.begin(), entry.fetches.end(), [&](const Fetch& of) { return of.name == name; });
+      computed.push_back(RowsOf(tensor, fetch, entry.batch));
+      const int added = computed.back().shape().rank() - tensor.shape().rank();
+      if (fetch.batch_axis > 0 || added > 0) predictions.moved[name] = {fetch.batch_axis, added};
     }
     return computed;
   };
@@ -474,7 +485,6 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     }
   });
   predictions.files = FilesOfRows(rows);
-  predictions.sample_axes = axes;
   for (const auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(list));
   if (!job.leads()) return predictions;
   if (form.target_units) UndoTransforms(transformed, predictions);
