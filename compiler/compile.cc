@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -111,7 +112,7 @@ class Compiler {
       context.divided = divided;
       return RunStage(context, options_.control, PassStage::kBatch);
     }
-    if (divided) return AddDivided(request, context.batch);
+    if (divided) return AddDivided(request, *whole);
     AddUndivided(request, *whole);
   }
 
@@ -134,11 +135,27 @@ class Compiler {
     return places;
   }
 
-  void AddDivided(const EntryRequest& request, int64_t batch) {
+  // What the device that gathers samples computes does not tell how a target has them.
+  std::map<std::string, int64_t> KnownInner(const EntryRequest& request, ImportedBatch& whole) {
+    std::map<std::string, int64_t> inner;
+    if (!Gathers(options_.recipe)) return inner;
+    PassControl silent;
+    silent.stop_after = "add_loss";
+    RunStage(whole.context, silent, PassStage::kBatch);
+    for (const auto& [name, place] : PlacesOf(request, whole).feeds) {
+      if (place.inner > 0) inner.emplace(name, place.inner);
+    }
+    return inner;
+  }
+
+  // `read`: at the size of the request, before the passes.
+  void AddDivided(const EntryRequest& request, ImportedBatch& read) {
     const auto start = Clock::now();
+    const int64_t batch = read.context.batch;
+    const std::map<std::string, int64_t> inner = KnownInner(request, read);
     const double imported = report_.import_ms;
     const auto import_at = [&](int64_t size, const ImportOptions& reading) { return ImportAtSize(request, batch, size, reading); };
-    const DividedBatch divided = DivideGraph(import_at, options_, batch, copies());
+    const DividedBatch divided = DivideGraph(import_at, options_, batch, copies(), inner);
     const PassContext& whole = divided.whole->context;
     Entry entry = EntryOf(request, divided.whole->imported, whole, {});  // DivideEntry knows the axes
     DivideEntry(*divided.replication, whole.graph, entry);

@@ -41,11 +41,23 @@ std::optional<std::vector<Shape>> FedOneDevice(const ImportAt& import_at, int64_
   }
 }
 
+// By feed, from names.
+std::map<ValueId, int64_t> ByFeed(const PassContext& context, const std::map<std::string, int64_t>& inner) {
+  std::map<ValueId, int64_t> by_feed;
+  for (const ValueId id : context.graph.inputs) {
+    const auto named = context.feed_names.find(id);
+    const auto known = inner.find(named != context.feed_names.end() ? named->second : context.graph.value(id).name);
+    if (known != inner.end()) by_feed.emplace(id, known->second);
+  }
+  return by_feed;
+}
+
 // `fed`: the shapes that one device is fed, if it can train at that batch size. `tried`: the batch axes of the inputs in earlier readings;
 // `axes` becomes those of this one. Returns nullopt if it equals an earlier one.
 std::optional<DividedBatch> Divide(const ImportAt& import_at, const CompileOptions& options, const PassControl& control, int64_t batch,
                                    int64_t other_batch, int copies, const ImportOptions& reading, std::optional<std::vector<Shape>>& fed,
-                                   const std::set<std::vector<int>>& tried, std::vector<int>& axes) {
+                                   const std::set<std::vector<int>>& tried, std::vector<int>& axes,
+                                   const std::map<std::string, int64_t>& inner) {
   DividedBatch made{import_at(batch, reading), nullptr, nullptr, {}};
   axes = made.whole->imported.batch_axes;
   if (tried.contains(axes) && !reading.batch_in_shapes) return std::nullopt;
@@ -66,7 +78,7 @@ std::optional<DividedBatch> Divide(const ImportAt& import_at, const CompileOptio
   silent.log = nullptr;
   RunStage(other, silent, PassStage::kBatch);
   made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, copies, whole.rules, whole.gradients,
-                                                   BucketBytesOf(options.recipe), options.recipe.gather_to >= 0);
+                                                   BucketBytesOf(options.recipe), options.recipe.gather_to >= 0, ByFeed(whole, inner));
   // Fails here if a replica with this number of samples cannot be built, while another reading can still be tried.
   for (const BatchShard& shard : DivideBatch(batch, copies)) {
     if (!made.graphs.contains(shard.length)) made.graphs.emplace(shard.length, made.replication->ForDevice(shard.length));
@@ -79,7 +91,8 @@ std::optional<DividedBatch> Divide(const ImportAt& import_at, const CompileOptio
 // A nearby batch size usually simplifies in the same way. Exceptions: at batch size 2 a divisor can be 1, so that the division is removed
 // at this size alone; and values computed from constants are folded only up to some size. In these cases simplification is postponed until
 // the batch is divided.
-DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int copies) {
+DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int copies,
+                         const std::map<std::string, int64_t>& inner) {
   PassControl waits = options.control;
   waits.disabled.insert(waits.disabled.end(), {"simplify_forward", "simplify"});
   std::optional<Error> first;
@@ -97,7 +110,7 @@ DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& option
         // Nodes that relate samples at two sizes do so at any.
         if (other < 2 || relating > 1) continue;
         try {
-          std::optional<DividedBatch> made = Divide(import_at, options, control, batch, other, copies, reading, fed, tried, axes);
+          std::optional<DividedBatch> made = Divide(import_at, options, control, batch, other, copies, reading, fed, tried, axes, inner);
           if (made) return std::move(*made);
           break;
         } catch (const Error& error) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "compiler/compile.h"
 #include "compiler/passes/replicate_data.h"
@@ -28,7 +29,9 @@ struct DividedBatch {
 using ImportAt = std::function<std::unique_ptr<ImportedBatch>(int64_t batch, const ImportOptions& reading)>;
 
 // Compares the model with another batch size to see what depends on the batch. Runs the passes before the division on both. Throws
-// RelatedSamples(kUnsupported), naming the node that relates samples, and Error(kUnsupported).
-DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int copies);
+// RelatedSamples(kUnsupported), naming the node that relates samples, and Error(kUnsupported). `inner`: Shard::inner of feeds where it is
+// known, by name.
+DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int copies,
+                         const std::map<std::string, int64_t>& inner);
 
 }  // namespace gradloom

@@ -168,13 +168,14 @@ int64_t BucketBytesOf(const Recipe& recipe) {
 }
 
 Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, int devices, const TypeRules& rules,
-                         const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes, bool gathers)
+                         const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes, bool gathers, std::map<ValueId, int64_t> inner)
     : graph_(graph),
       batch_(batch),
       each_(DivideBatch(batch, devices)[0].length),
       rules_(rules),
       dependence_(graph, batch, other, other_batch),
       gathers_(gathers),
+      inner_(std::move(inner)),
       of_tail_(static_cast<size_t>(graph.num_values()), false) {
   for (const Node& node : graph.nodes) {
     if (!InTail(node)) continue;
@@ -270,7 +271,11 @@ void Replication::ShardInputs(bool apart) {
   for (const Value& value : graph_.values()) {
     const int axis = growing_[At(value.id)];
     if (axis < 0 || of_pairs_[At(value.id)]) continue;
-    if (value.role == Role::kInput) shards_[At(value.id)] = Shard::Split(axis, apart ? 1 : value.shape[axis] / batch_);
+    const auto known = inner_.find(value.id);
+    if (value.role == Role::kInput) {
+      const int64_t inner = known != inner_.end() ? known->second : apart ? 1 : value.shape[axis] / batch_;
+      shards_[At(value.id)] = Shard::Split(axis, inner);
+    }
     if (value.role != Role::kConst) continue;
     const int64_t places = dependence_.PositionsPerSample(value.id);
     Shard& shard = shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(places, 0));

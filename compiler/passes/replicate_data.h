@@ -52,9 +52,11 @@ class Replication {
   // `graph`: the model with loss, gradients and updates at `batch` samples, at least 2; `other`: the same at another batch. Both must
   // outlive this. `devices`: the number of devices that share the batch. `gradients`: by parameter. Sums that are ready one after the other
   // are joined into one all-reduce, up to `bucket_bytes`, before the first of them is read. `gathers`: gather_tail has marked the graph,
-  // and its tail is not divided. Throws RelatedSamples(kUnsupported), naming the first node that relates samples, and Error(kUnsupported).
+  // and its tail is not divided. `inner`: of feeds whose samples are known to be arranged so (Shard::inner), as the tail does not tell.
+  // Throws RelatedSamples(kUnsupported), naming the first node that relates samples, and Error(kUnsupported).
   Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, int devices, const TypeRules& rules,
-              const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes, bool gathers = false);
+              const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes, bool gathers = false,
+              std::map<ValueId, int64_t> inner = {});
 
   const Shard& shard(ValueId id) const { return shards_[static_cast<size_t>(id)]; }
 
@@ -107,8 +109,9 @@ class Replication {
   bool synchronizes_parts_ = false;             // a collective before partial states are added to, from which devices learn of refusals
   std::map<size_t, ReplicatedBodies> bodies_;   // by position in graph.nodes
   bool gathers_;
-  std::vector<bool> of_tail_;      // by value id: made by the tail, or read only by it
-  std::vector<ValueId> gathered_;  // of the forward pass
+  const std::map<ValueId, int64_t> inner_;  // of feeds, where known
+  std::vector<bool> of_tail_;               // by value id: made by the tail, or read only by it
+  std::vector<ValueId> gathered_;           // of the forward pass
 };
 
 }  // namespace gradloom

@@ -111,7 +111,7 @@ typedef struct GradloomTensorInfo {
   const int64_t* shape;
   int32_t rank;
   GradloomDType dtype;
-  int32_t batch_axis; /* the axis of the samples; -1: none */
+  int32_t batch_axis; /* the axis of the samples, perhaps with several positions of each; -1: none */
   int32_t reserved;
 } GradloomTensorInfo;
 
