@@ -45,7 +45,8 @@ class Flattened : public testing::TestWithParam<bool> {
  protected:
   std::unique_ptr<Session> Start(int devices) const {
     const Model model = TextModel(GetParam());
-    const CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "y"}}, devices, {4, 1});
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "y"}}, devices, {4, 1});
+    options.entries.push_back({EntryKind::kEval, 4});
     return std::make_unique<Session>(std::make_shared<const Plan>(Compile(model, options)),
                                      SessionOptions{.source = std::make_shared<CompilingSource>(model, options), .executor = {}});
   }
@@ -53,7 +54,8 @@ class Flattened : public testing::TestWithParam<bool> {
 
 TEST_P(Flattened, PlansSayWhereTheSamplesAre) {
   for (const int devices : {1, 2}) {
-    for (const Entry& entry : Start(devices)->plan().entries) {
+    const auto session = Start(devices);
+    for (const Entry& entry : session->plan().entries) {
       if (entry.kind == EntryKind::kUpdate) continue;
       const Feed& y = entry.feeds[1];
       EXPECT_EQ(y.shape, Shape{entry.batch * kWindow});
