@@ -272,6 +272,9 @@ std::string ClassAxisHelp(const Dataset& data, const std::string& target, const 
   const Shape have(std::vector<int64_t>(shape.begin() + 1, shape.end()));
   if (RowsFit(have, row, Dataset::Reshaping::kOnes)) return "";
   const ClassRange& classes = range->second;
+  // The output may have several positions of a sample along the axis of the samples.
+  const std::optional<Shape> own = classes.RowAlong(classes.axis, reading.sample_axis);
+  if (!own || !RowsFit(*own, row, Dataset::Reshaping::kOnes)) return "";
   // Operators of ONNX in a loss of the file have a fixed axis.
   if (classes.loss != "cross_entropy" && classes.loss != "nll" && classes.loss != "cross_entropy_of_probabilities") return "";
   for (int axis = 0; axis < classes.shape.rank(); ++axis) {
