@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -61,9 +62,30 @@ std::string HelpForMissing(const std::string& path) {
 int OpenForReading(const std::string& path) {
   if (path.find('\0') != std::string::npos) FailRead("cannot open the file", path, EINVAL);
   // O_NONBLOCK: opening a FIFO without a writer must not hang. It has no effect on regular files.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (fd < 0 && errno == EINTR);
   if (fd < 0) FailRead("cannot open the file", path, errno);
   return fd;
+}
+
+// Moves a descriptor of one of the standard streams, which the program has closed: what it prints all the same would be written into the
+// file. -1 and errno if there is no other one.
+int AboveStandardStreams(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+  ::close(fd);
+  errno = error;
+  return moved;
+}
+
+// fsync, despite interruptions: a network file system may end it for a signal that the program handles.
+bool Synced(int fd, FileCalls& calls) {
+  while (calls.Sync(fd) != 0) {
+    if (errno != EINTR) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -127,7 +149,10 @@ std::string ReadWholeFile(const std::string& path, int64_t limit_bytes) {
 OutputFile::OutputFile(std::string path, FileCalls& calls, std::string name)
     : path_(std::move(path)), name_(name.empty() ? path_ : std::move(name)), calls_(calls) {
   if (path_.empty() || path_.find('\0') != std::string::npos) throw WriteError("cannot write the file", name_, EINVAL);
-  fd_ = calls_.Open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  do {
+    fd_ = calls_.Open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (fd_ < 0 && errno == EINTR);
+  fd_ = AboveStandardStreams(fd_);
   if (fd_ < 0) throw WriteError("cannot write the file", name_, errno);
   // The lock tells a process that finds the file under its temporary name, on whatever host, that its writer is alive. Without support for
   // locks it has no effect.
@@ -146,10 +171,29 @@ void OutputFile::Seek(int64_t offset) {
 
 void OutputFile::Finish() {
   GRADLOOM_CHECK(fd_ >= 0);
-  if (calls_.Sync(fd_) != 0) throw WriteError("cannot write the file", name_, errno);
+  if (!Synced(fd_, calls_)) throw WriteError("cannot write the file", name_, errno);
   // Network file systems may report a full disk only here.
   if (calls_.Close(std::exchange(fd_, -1)) != 0) throw WriteError("cannot write the file", name_, errno);
 }
+
+namespace {
+
+// A file that nobody has locked or changed for this long was left by a dead process.
+constexpr time_t kStaleSeconds = 3600;
+
+// Whether a temporary name can be used. A file of this name is removed if it was left by a dead process that had the id of this one. It may
+// also belong to a live process: of another host, or of another container, where ids are the same more often than not. Such a process has
+// locked it, except just after it has made it and just before it renames it.
+bool IsFree(const std::string& temporary, FileCalls& calls) {
+  const int fd = ::open(temporary.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return ::access(temporary.c_str(), F_OK) != 0;
+  struct stat status;
+  const bool stale = ::fstat(fd, &status) == 0 && status.st_mtime + kStaleSeconds < ::time(nullptr) && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  ::close(fd);
+  return stale && calls.Unlink(temporary.c_str()) == 0;
+}
+
+}  // namespace
 
 AtomicFile::AtomicFile(std::string path, FileCalls& calls) : path_(std::move(path)), calls_(calls) {
   if (path_.empty() || path_.find('\0') != std::string::npos) throw WriteError("cannot write the file", path_, EINVAL);
@@ -159,10 +203,17 @@ AtomicFile::AtomicFile(std::string path, FileCalls& calls) : path_(std::move(pat
   }
   // The counter distinguishes writers in one process, the process id distinguishes processes.
   static std::atomic<uint64_t> count{0};
-  const std::string temporary = path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(count++);
-  // Left by a dead process whose id this process now has.
-  if (::access(temporary.c_str(), F_OK) == 0) calls_.Unlink(temporary.c_str());
-  file_.emplace(temporary, calls_, path_);
+  for (const std::string beginning = path_ + ".tmp." + std::to_string(::getpid()) + ".";;) {
+    const std::string temporary = beginning + std::to_string(count++);
+    if (!IsFree(temporary, calls_)) continue;
+    try {
+      file_.emplace(temporary, calls_, path_);
+      return;
+    } catch (const Error&) {
+      // Somebody else has made it since.
+      if (::access(temporary.c_str(), F_OK) != 0) throw;
+    }
+  }
 }
 
 AtomicFile::~AtomicFile() {
@@ -203,9 +254,12 @@ void WriteFully(int fd, const void* data, int64_t bytes, const std::string& path
 }
 
 void SyncFolder(const std::string& folder, FileCalls& calls) {
-  const int fd = calls.Open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  int fd = -1;
+  do {
+    fd = calls.Open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  } while (fd < 0 && errno == EINTR);
   if (fd < 0) throw WriteError("cannot sync the folder", folder, errno);
-  const int error = calls.Sync(fd) == 0 ? 0 : errno;
+  const int error = Synced(fd, calls) ? 0 : errno;
   calls.Close(fd);
   // EINVAL: the file system cannot sync folders, so there is nothing to wait for.
   if (error != 0 && error != EINVAL) throw WriteError("cannot sync the folder", folder, error);

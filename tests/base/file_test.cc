@@ -7,6 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
 #include "tests/base/temporary_folder.h"
 
 namespace gradloom {
@@ -32,6 +37,84 @@ TEST(FileTest, WithoutCommitTheOldFileStays) {
   }
   EXPECT_EQ(ReadWholeFile(folder / "x"), "old");
   EXPECT_EQ(folder.entries(), 1);
+}
+
+// Containers that share a folder number their processes alike.
+TEST(FileTest, LeavesTheTemporaryFileOfAnotherWriterWithTheSameProcessId) {
+  const TemporaryFolder folder;
+  int64_t next = 0;
+  {
+    const AtomicFile probe(folder / "probe");
+    const std::string name = std::filesystem::directory_iterator(folder.path())->path().filename().string();
+    next = std::stoll(name.substr(name.rfind('.') + 1)) + 1;
+  }
+  const std::string theirs = (folder / "x") + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(next);
+  OutputFile other(theirs);
+  other.Write("half of");
+  WriteFileAtomically(folder / "x", "ours");
+  EXPECT_EQ(ReadWholeFile(folder / "x"), "ours");
+  EXPECT_EQ(ReadWholeFile(theirs), "half of");
+  // Nobody has locked it any more, and nobody will rename it.
+  other.Write(" theirs");
+  other.Finish();
+  const timespec long_ago[] = {{.tv_sec = 1'000'000'000, .tv_nsec = 0}, {.tv_sec = 1'000'000'000, .tv_nsec = 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, theirs.c_str(), long_ago, 0), 0);
+  const std::string again = (folder / "x") + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(next + 2);
+  ASSERT_EQ(::rename(theirs.c_str(), again.c_str()), 0);
+  WriteFileAtomically(folder / "x", "ours again");
+  EXPECT_EQ(ReadWholeFile(folder / "x"), "ours again");
+  EXPECT_EQ(folder.entries(), 1);
+}
+
+// A program may handle signals, and a network file system may end a call for one.
+TEST(FileTest, RepeatsInterruptedCalls) {
+  class Interrupted : public FileCalls {
+   public:
+    int Open(const char* path, int flags, mode_t mode) override { return IsInterrupted() ? -1 : FileCalls::Open(path, flags, mode); }
+    ssize_t Write(int fd, const void* data, size_t bytes) override { return IsInterrupted() ? -1 : FileCalls::Write(fd, data, bytes); }
+    int Sync(int fd) override { return IsInterrupted() ? -1 : FileCalls::Sync(fd); }
+
+    int interrupted = 0;
+
+   private:
+    // Every second call.
+    bool IsInterrupted() {
+      errno = EINTR;
+      ends_ = !ends_;
+      interrupted += ends_ ? 1 : 0;
+      return ends_;
+    }
+    bool ends_ = false;
+  };
+  const TemporaryFolder folder;
+  Interrupted calls;
+  WriteFileAtomically(folder / "x", "content", calls);
+  EXPECT_EQ(ReadWholeFile(folder / "x"), "content");
+  EXPECT_EQ(calls.interrupted, 5);  // open, write, sync, and for the folder open and sync
+}
+
+// A server may have closed its standard streams, and a library in it may print.
+TEST(FileTest, IsNotAStandardStream) {
+  class NotesDescriptor : public FileCalls {
+   public:
+    ssize_t Write(int fd, const void* data, size_t bytes) override {
+      written_to = fd;
+      return FileCalls::Write(fd, data, bytes);
+    }
+    int written_to = -1;
+  };
+  const TemporaryFolder folder;
+  NotesDescriptor calls;
+  const int input = ::dup(STDIN_FILENO);
+  ::close(STDIN_FILENO);
+  WriteFileAtomically(folder / "x", "content", calls);
+  EXPECT_EQ(::fcntl(STDIN_FILENO, F_GETFD), -1) << "it is free again";
+  if (input >= 0) {
+    ::dup2(input, STDIN_FILENO);
+    ::close(input);
+  }
+  EXPECT_GT(calls.written_to, STDERR_FILENO);
+  EXPECT_EQ(ReadWholeFile(folder / "x"), "content");
 }
 
 TEST(FileTest, SeekOverwrites) {
