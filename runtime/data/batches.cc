@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -50,7 +52,7 @@ class Batches::Loader {
         slot.columns.emplace(name, Tensor(column.source->dtype(), ColumnShape(column.source->row_shape(), rows)));
       }
     }
-    for (int i = 0; i < std::max(options.workers, 1); ++i) threads_.emplace_back([this] { Work(); });
+    StartThreads(std::max(options.workers, 1));
   }
 
   ~Loader() {
@@ -92,6 +94,18 @@ class Batches::Loader {
     int64_t made = 0;  // rows, including failed ones
     std::exception_ptr failure;
   };
+
+  // Fewer, but at least one, if the system has no more. Only this thread could end them if the constructor threw.
+  void StartThreads(int wanted) {
+    threads_.reserve(static_cast<size_t>(wanted));
+    try {
+      while (static_cast<int>(threads_.size()) < wanted) threads_.emplace_back([this] { Work(); });
+    } catch (const std::system_error& error) {
+      if (!threads_.empty()) return;
+      throw Error(ErrorCode::kResource, std::string("cannot start a thread that reads rows: ") + error.what(), "",
+                  "check the process's limits with ulimit -a");
+    }
+  }
 
   Slot& SlotOf(int64_t batch) { return slots_[static_cast<size_t>(batch % static_cast<int64_t>(slots_.size()))]; }
 

@@ -1,16 +1,22 @@
 #include "runtime/data/dataset.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
 #include <set>
+#include <string>
 
 #include "runtime/data/batches.h"
 #include "tests/base/temporary_folder.h"
@@ -241,6 +247,48 @@ TEST(DatasetTest, ReadsOnlyAPartOfEachBatch) {
     }
     EXPECT_EQ(source->read(), wanted);
   }
+}
+
+// The system may have no thread left, here because it has no memory for another stack: the rows are then made by fewer threads.
+TEST(DatasetTest, ReadsWithFewerThreadsThanItWants) {
+  constexpr size_t kStackBytes = size_t{1} << 30;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t used = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+  pthread_attr_t large, usual;
+  pthread_attr_init(&large);
+  ASSERT_EQ(pthread_attr_setstacksize(&large, kStackBytes), 0);
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&large), 0);
+  Dataset data;
+  data.set_source("x", std::make_shared<Numbers>(10));
+  const std::vector<int64_t> order = ShuffledRows(10, 1, 0);
+  // Room for one stack and a half, then for none.
+  const rlimit one{used + kStackBytes + kStackBytes / 2, before.rlim_max}, none{used + kStackBytes / 2, before.rlim_max};
+  std::vector<float> read;
+  std::string refused;
+  setrlimit(RLIMIT_AS, &one);
+  {
+    Batches batches(data, order, 4, {.workers = 4});
+    for (int64_t i = 0; i < batches.count(); ++i) {
+      const auto feeds = batches.Get(i);
+      for (int64_t row = 0; row < batches.size(i); ++row) read.push_back(feeds.at("x").as<float>()[static_cast<size_t>(2 * row)]);
+    }
+  }
+  setrlimit(RLIMIT_AS, &none);
+  try {
+    const Batches batches(data, order, 4, {.workers = 4});
+  } catch (const Error& error) {
+    refused = std::string(ErrorName(error.code())) + " " + error.message();
+  }
+  setrlimit(RLIMIT_AS, &before);
+  pthread_setattr_default_np(&usual);
+  pthread_attr_destroy(&large);
+  pthread_attr_destroy(&usual);
+  EXPECT_EQ(read, std::vector<float>(order.begin(), order.end()));
+  EXPECT_TRUE(refused.starts_with("E-RESOURCE cannot start a thread that reads rows: ")) << refused;
 }
 
 TEST(DatasetTest, StandardizesByTheTrainingPartAlone) {
