@@ -1,5 +1,6 @@
 // gradloom.Reorder: copies a tensor to another layout.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/move.h"
 #include "kernels/cpu/parallel.h"
+#include "runtime/base/error.h"
+#include "runtime/base/shape.h"
 
 namespace gradloom {
 namespace {
@@ -292,8 +295,9 @@ class PairReorder : public Kernel {
     const auto* const from = static_cast<const uint16_t*>(inputs[0]);
     auto* const to = static_cast<uint32_t*>(outputs[0]);
     const size_t outer = plan_.strides.size() - 2;
+    GRADLOOM_CHECK(outer <= kMaxRank);
     ParallelRanges(runs_, 1, threads_, [&](int64_t begin, int64_t end) {
-      std::vector<int64_t> index(outer);
+      std::array<int64_t, kMaxRank> index;  // nothing that allocates: no exception may leave a team
       int64_t rest = begin, offset = 0;
       for (size_t i = outer; i-- > 0;) {
         index[i] = rest % extent(i);

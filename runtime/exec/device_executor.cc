@@ -86,7 +86,7 @@ class DeviceExecutor : public Executor {
   // Finds the devices that the feeds are on. Throws Error(kDevice) for a device that the plan does not use.
   void FindFeeds(const Entry& stated, const std::vector<const void*>& feeds);
   void CopyInputs(int entry, const std::vector<const void*>& feeds, int slot);
-  void PrefetchFeeds(const NextRun& next, int slot);
+  void PrefetchFeeds(const NextRun& next, int slot) noexcept;
   void Launch(DeviceEntry& entry, int slot, int64_t step);
   // NCCL keeps a communicator as long as a graph contains its collectives.
   void DropGraphs();
@@ -238,17 +238,17 @@ void DeviceExecutor::DropPrefetch() {
 }
 
 // Runs on the background thread. An entry that has not run yet is left to its first run, and so are errors that occur here.
-void DeviceExecutor::PrefetchFeeds(const NextRun& next, int slot) {
-  std::vector<TensorView> feeds;
-  const int entry = next(feeds);
-  if (entry < 0 || prepared_[static_cast<size_t>(entry)] == nullptr) return;
-  for (const TensorView& feed : feeds) prefetched_feeds_.push_back(feed.data);
+void DeviceExecutor::PrefetchFeeds(const NextRun& next, int slot) noexcept {
   try {
+    std::vector<TensorView> feeds;
+    const int entry = next(feeds);
+    if (entry < 0 || prepared_[static_cast<size_t>(entry)] == nullptr) return;
+    for (const TensorView& feed : feeds) prefetched_feeds_.push_back(feed.data);
     CopyInputs(entry, prefetched_feeds_, slot);
-  } catch (const Error&) {
-    return;
+    prefetched_entry_ = entry;
+  } catch (...) {
+    // prefetched_entry_ is still -1: the next run copies its feeds itself.
   }
-  prefetched_entry_ = entry;
 }
 
 void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/default_floats.h"
+
 namespace gradloom {
 
 HostExecutor::HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state, std::shared_ptr<Communicator> communicator,
@@ -71,6 +73,7 @@ bool HostExecutor::Extend(std::shared_ptr<const Plan> plan) {
   // The size of the state arena is fixed.
   if (!Extends(*plan, *plan_) || plan->state.size() != plan_->state.size()) return false;
   DropPrefetch();
+  prepared_.reserve(plan->entries.size());  // before anything changes, in case that there is no memory
   memory_.Extend(*plan, *plan_);
   plan_ = std::move(plan);
   prepared_.resize(plan_->entries.size());
@@ -88,6 +91,7 @@ void HostExecutor::SetChaos(uint64_t seed) {
 
 void HostExecutor::CopyInputs(PreparedEntry& entry, const std::vector<const void*>& feeds, uint32_t step) {
   prefetched_step_.number = step;
+  prefetched_step_.failed.store(false, std::memory_order_relaxed);
   for (const auto& lane : entry.copies) {
     lane->BindFeeds(feeds);
     lane->BindSlot(memory_.Slot(lane->rank, step));
@@ -95,14 +99,18 @@ void HostExecutor::CopyInputs(PreparedEntry& entry, const std::vector<const void
   }
 }
 
-// Runs on the background thread. An entry that has not run yet is left to its first run.
-void HostExecutor::PrefetchFeeds(const NextRun& next, uint32_t step) {
-  std::vector<TensorView> feeds;
-  const int entry = next(feeds);
-  if (entry < 0 || prepared_[static_cast<size_t>(entry)] == nullptr) return;
-  for (const TensorView& feed : feeds) prefetched_feeds_.push_back(feed.data);
-  CopyInputs(*prepared_[static_cast<size_t>(entry)], prefetched_feeds_, step);
-  prefetched_entry_ = entry;
+// Runs on the background thread. An entry that has not run yet is left to its first run, and so are errors that occur here.
+void HostExecutor::PrefetchFeeds(const NextRun& next, uint32_t step) noexcept {
+  try {
+    std::vector<TensorView> feeds;
+    const int entry = next(feeds);
+    if (entry < 0 || prepared_[static_cast<size_t>(entry)] == nullptr) return;
+    for (const TensorView& feed : feeds) prefetched_feeds_.push_back(feed.data);
+    CopyInputs(*prepared_[static_cast<size_t>(entry)], prefetched_feeds_, step);
+    prefetched_entry_ = entry;
+  } catch (...) {
+    // prefetched_entry_ is still -1: the next run copies its feeds itself.
+  }
 }
 
 void HostExecutor::DropPrefetch() {
@@ -112,7 +120,7 @@ void HostExecutor::DropPrefetch() {
 }
 
 void HostExecutor::Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
-  if (omp_in_parallel() == 0) return RunHere(entry, feeds, params, std::move(next));
+  if (omp_in_parallel() == 0 && !DefaultFloats::Replaced()) return RunHere(entry, feeds, params, std::move(next));
   std::exception_ptr error;
   outside_.Start([&] {
     try {

@@ -16,7 +16,8 @@ namespace gradloom {
 
 // An entry with one rank and one stream runs on the caller's thread and reads feeds in place. Otherwise each stream of each rank has a
 // thread; the first uses the caller's. In a parallel region of OpenMP, a thread of the executor takes the place of the caller's: there
-// kernels would take the caller's number in its team for the number in theirs, and could have no teams.
+// kernels would take the caller's number in its team for the number in theirs, and could have no teams. It also does if the caller computes
+// with floating-point numbers in its own way (DefaultFloats), as its team then does.
 class HostExecutor : public Executor {
  public:
   // `communicator`, `check_numerics`: as in ExecutorOptions. Throws Error(kConfig) if it has more processes than the plan has ranks.
@@ -47,7 +48,7 @@ class HostExecutor : public Executor {
   const void* AddressOf(const Buffer& buffer, int rank) const;
   // Runs an entry's copy streams for a step.
   void CopyInputs(PreparedEntry& entry, const std::vector<const void*>& feeds, uint32_t step);
-  void PrefetchFeeds(const NextRun& next, uint32_t step);
+  void PrefetchFeeds(const NextRun& next, uint32_t step) noexcept;
   // Runs the lanes of a step to their ends. Throws the first error.
   void RunLanes(PreparedEntry& entry);
 
@@ -61,7 +62,7 @@ class HostExecutor : public Executor {
   std::vector<std::unique_ptr<PreparedEntry>> prepared_;  // by index into Plan::entries
   std::vector<std::exception_ptr> errors_;                // by lane, of the run
   StreamThreads threads_;
-  Background outside_;  // the thread of runs that are called in a parallel region
+  Background outside_;  // the thread that takes the place of the caller's
   // The inputs copied for the next step: its entry and feeds. Only the background thread writes them while it works.
   int prefetched_entry_ = -1;
   std::vector<const void*> prefetched_feeds_;

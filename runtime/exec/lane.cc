@@ -52,21 +52,42 @@ void Lane::BindSlot(std::byte* slot) {
 
 namespace {
 
-// Sets the size of the calling thread's teams. The thread may be the user's, so the size is restored.
+// Sets the size of the calling thread's teams, and that they have it whatever the load of the machine (OMP_DYNAMIC): oneDNN's primitives
+// are made for it, and leave parts of their results out in a smaller team. The thread may be the user's, so both are restored.
 class TeamSize {
  public:
-  explicit TeamSize(int threads) : before_(omp_get_max_threads()), threads_(threads) {
+  explicit TeamSize(int threads) : dynamic_(omp_get_dynamic()), threads_(threads) {
+    if (dynamic_ != 0) omp_set_dynamic(0);
+    before_ = omp_get_max_threads();
     if (before_ != threads_) omp_set_num_threads(threads_);
   }
   ~TeamSize() {
     if (before_ != threads_) omp_set_num_threads(before_);
+    if (dynamic_ != 0) omp_set_dynamic(dynamic_);
   }
   TeamSize(const TeamSize&) = delete;
   TeamSize& operator=(const TeamSize&) = delete;
 
  private:
-  const int before_, threads_;
+  const int dynamic_, threads_;
+  int before_ = 0;
 };
+
+// Throws Error(kLimit) if OpenMP's limits make the calling thread's teams smaller than `threads`.
+void CheckTeam([[maybe_unused]] int threads) {
+// ThreadSanitizer does not know the barriers of libgomp, and kernels use no teams with it (ParallelRanges).
+#if !defined(__SANITIZE_THREAD__)
+  int found = 1;
+#pragma omp parallel num_threads(threads)
+#pragma omp master
+  found = omp_get_num_threads();
+  if (found >= threads) return;
+  throw Error(ErrorCode::kLimit,
+              "OpenMP allows teams of " + std::to_string(found) + (found == 1 ? " thread" : " threads") + ", but the plan computes with " +
+                  std::to_string(threads),
+              "", "raise OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or compile the plan with fewer --threads");
+#endif
+}
 
 }  // namespace
 
@@ -106,15 +127,26 @@ template <bool kTimed>
 void Lane::RunAll(StepState& step) {
   using Clock = std::chrono::steady_clock;
   std::exception_ptr error;
+  const auto fail = [&] {
+    step.failed.store(true, std::memory_order_relaxed);
+    error = std::current_exception();
+    if (step.communicator != nullptr) AbortWith(*step.communicator, error);
+  };
+  if (!has_team_ && threads > 1) {
+    try {
+      CheckTeam(threads);
+      has_team_ = true;
+    } catch (...) {
+      fail();
+    }
+  }
   for (PreparedInstruction& prepared : instructions) {
     if (step.chaos) Delay();
     [[maybe_unused]] const auto start = kTimed ? Clock::now() : Clock::time_point();
     try {
       RunAndLook(prepared, step, step.failed.load(std::memory_order_relaxed));
     } catch (...) {
-      step.failed.store(true, std::memory_order_relaxed);
-      error = std::current_exception();
-      if (step.communicator != nullptr) AbortWith(*step.communicator, error);
+      fail();
     }
     if constexpr (kTimed) {
       const auto nanoseconds = [](Clock::time_point time) {

@@ -94,7 +94,7 @@ class Lane {
 
   // Runs the instructions in order, with a team of `threads` threads. The first error ends the work here and in all other lanes, except for
   // collectives and transfers, and is thrown after the last instruction. The lane that threw first is the one that found step.failed not
-  // set.
+  // set. Throws Error(kLimit) if OpenMP does not allow such a team.
   void Run(StepState& step);
 
   // Seeds the random delays before each instruction, in steps with chaos.
@@ -112,6 +112,7 @@ class Lane {
   void Delay();
 
   std::mt19937_64 random_;
+  bool has_team_ = false;  // whether its thread has been found to have teams of `threads` threads
 };
 
 }  // namespace gradloom

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <new>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,6 +106,24 @@ INSTANTIATE_TEST_SUITE_P(Ways, Extend,
                            return std::to_string(way.devices) + "Devices" + std::to_string(way.streams) + "Streams" +
                                   (way.copy_inputs ? "Copies" : "");
                          });
+
+// What fails while inputs are copied ahead is left to the step that needs them.
+TEST(Extend, SurvivesInputsThatCannotBePrepared) {
+  std::mt19937 random(11);
+  const Model model = Net(random, 1);
+  const CompileOptions options = OptionsOf({.streams = 2, .copy_inputs = true}, {4});
+  const auto plan = std::make_shared<const Plan>(Compile(model, options));
+  const std::vector<Batch> batches = Batches(random, {4, 4, 4, 4});
+  const auto train = [&](const std::function<const Feeds*()>& next) {
+    Session session(plan);
+    std::vector<double> losses;
+    for (const Batch& batch : batches) losses.push_back(session.Step(Views(batch), next).loss);
+    return losses;
+  };
+  const std::vector<double> expected = train({});
+  EXPECT_EQ(train([]() -> const Feeds* { throw std::runtime_error("a file is gone"); }), expected);
+  EXPECT_EQ(train([]() -> const Feeds* { throw std::bad_alloc(); }), expected);
+}
 
 TEST(Extend, KeepsPreparedKernels) {
   std::mt19937 random(11);

@@ -25,12 +25,18 @@ bool IsArchitecture(const std::string& text) {
   return text.size() >= 5 && text.size() <= 7 && text.starts_with("sm_") && std::all_of(text.begin() + 3, text.begin() + 5, ::isdigit);
 }
 
+// A positive number in the environment; 0: there is none.
+int NumberIn(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? 0 : std::max(0, std::atoi(text));
+}
+
 }  // namespace
 
 int ThreadsOfProcess(int processes) {
-  const char* text = std::getenv("OMP_NUM_THREADS");
-  const int wanted = text == nullptr ? 0 : std::atoi(text);
-  return wanted > 0 ? std::min(wanted, kMaxThreads) : std::max(1, AllowedCores() / processes);
+  const int wanted = NumberIn("OMP_NUM_THREADS"), limit = NumberIn("OMP_THREAD_LIMIT");
+  const int threads = wanted > 0 ? std::min(wanted, kMaxThreads) : std::max(1, AllowedCores() / processes);
+  return limit > 0 ? std::min(threads, limit) : threads;
 }
 
 int ThreadsOfDevice(const Configuration& configuration, int devices) {

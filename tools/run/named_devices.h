@@ -21,7 +21,7 @@ struct NamedDevices {
 NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes);
 
 // The number of threads for all devices of a process: OMP_NUM_THREADS ("4", or "4,2" for nested levels), which launchers set; otherwise one
-// per core, divided by the number of processes on this host.
+// per core, divided by the number of processes on this host. At most OMP_THREAD_LIMIT.
 int ThreadsOfProcess(int processes);
 
 // The number of threads of each of a single process's devices: as configured, or an equal share.
