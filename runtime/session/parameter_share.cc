@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -30,7 +31,7 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kMaxTableBytes = 64 << 20;
 constexpr size_t kMaxNameBytes = 64;
-constexpr time_t kSeconds = 10;  // timeout for the other side
+constexpr int kSeconds = 10;  // timeout for the other side
 constexpr int kRetryMilliseconds = 100;
 
 // The shared memory begins with this header, followed by a table of the parameters as JSON and, from a page boundary on, the state.
@@ -92,10 +93,23 @@ void SendDescriptor(int socket, int fd) {
   sendmsg(socket, &sent.message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+// The timeout of a socket begins again after a signal, which ends a call with a timeout even where others are restarted. So this waits with
+// a deadline of its own.
+bool WaitToRead(int socket) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(kSeconds);
+  while (true) {
+    pollfd watched{socket, POLLIN, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const int ready = poll(&watched, 1, static_cast<int>(std::max<int64_t>(left, 0)));
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
+}
+
 // -1 if none arrives.
 int ReceiveDescriptor(int socket) {
   DescriptorMessage got;
-  if (recvmsg(socket, &got.message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  if (!WaitToRead(socket) || recvmsg(socket, &got.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1) return -1;
   const cmsghdr* const header = CMSG_FIRSTHDR(&got.message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) return -1;
   int fd = -1;
@@ -219,10 +233,14 @@ AttachedParameters::AttachedParameters(const std::string& name) {
   const auto [address, address_bytes] = AddressOf(name);
   const Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) throw Error(ErrorCode::kResource, "cannot create a socket: " + Reason());
+  // Limits how long it waits while the queue of the other side is full.
   const timeval limit{kSeconds, 0};
-  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), address_bytes) != 0) {
+  int failed = 0;
+  do {
+    failed = connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), address_bytes) == 0 ? 0 : errno;
+  } while (failed == EINTR);
+  if (failed != 0) {
     throw Error(ErrorCode::kConfig, "no parameters are shared under the name '" + Escaped(name) + "'", "",
                 "share them from a session on this host with ShareParameters");
   }
