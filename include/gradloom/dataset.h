@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,13 +33,16 @@ struct BatchOptions {
 
 namespace internal {
 
-// The state of a data set. How to read a data set depends on a plan, so it may be read only when its first batch is used.
+// The state of a data set. How to read a data set depends on a plan, so it may be read only when its first batch is used: by the first of
+// several threads that use it, for which the others wait.
 struct DatasetState {
   std::string path;
   DataOptions options;
-  std::shared_ptr<GradloomDataset> train, eval;
+  std::mutex reading;
+  std::shared_ptr<GradloomDataset> train, eval;  // guarded by `reading` until they are read, and constant then
 
   void Read(const Plan& plan) {
+    const std::lock_guard lock(reading);
     if (train != nullptr) return;
     const auto list = [](const Settings& settings) {
       std::vector<GradloomSetting> pairs;
@@ -57,11 +61,13 @@ struct DatasetState {
     given.format = options.format.empty() ? nullptr : options.format.c_str();
     GradloomDataset *made = nullptr, *held_back = nullptr;
     Check(Api().LoadDataset(path.c_str(), plan.c(), &given, &made, &held_back));
-    train = Shared(made, Api().ReleaseDataset);
+    auto first = Shared(made, Api().ReleaseDataset);
     if (held_back != nullptr) eval = Shared(held_back, Api().ReleaseDataset);
+    train = std::move(first);
   }
 
-  GradloomDataset* Handle() const {
+  GradloomDataset* Handle() {
+    const std::lock_guard lock(reading);
     if (train == nullptr)
       throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the data set has not been read: reading it needs a plan", path,
                   "construct it as Dataset(path, plan), or pass it to a Trainer first");
