@@ -17,7 +17,7 @@
  * otherwise.
  *
  * The caller sets the field `size` of a struct to sizeof the struct, so that later versions can add fields. Zero in all other bytes means
- * the default for every field.
+ * the default for every field. An option that an older library does not have is an error (E-VERSION) unless it is zero.
  *
  * Threads: any thread may call any function, and several threads may use any handle at once. Calls on one session run one after the other.
  * What a session returns by reference (GetOutput) is valid until its next run, whichever thread starts that run.
@@ -262,7 +262,8 @@ typedef struct GradloomEpoch {
 } GradloomEpoch;
 
 /* Called on the thread that called Fit, between two steps; each may be null. A result other than 0 stops the run after this step. A
- * callback may read and write the session, and save checkpoints. */
+ * callback may read and write the session, and save checkpoints. Calls of other threads on the session wait until Fit ends, except StopFit.
+ * A C++ exception of a callback ends the run as an error (E-CONFIG). */
 typedef struct GradloomCallbacks {
   size_t size;
   void* user; /* passed to each */
@@ -298,7 +299,7 @@ typedef struct GradloomFitResult {
   double best;       /* the watched value; NaN if nothing was evaluated */
   int64_t best_step; /* -1 if nothing was evaluated */
   int64_t step;
-  int32_t stopped; /* 0: finished; 1: by a callback; 2: no improvement for `patience` evaluations */
+  int32_t stopped; /* 0: finished; 1: by a callback or StopFit; 2: no improvement for `patience` evaluations */
   int32_t reserved;
 } GradloomFitResult;
 
@@ -358,7 +359,8 @@ typedef struct GradloomApi {
    * weights that it has. */
   GradloomStatus* (*CreateTrainingSession)(const GradloomPlan* plan, const GradloomSessionOptions* options,
                                            const GradloomCheckpoint* checkpoint, GradloomSession** out);
-  /* Waits for a running step. Does nothing in a child of the process that made the session (fork), where every other call is refused. */
+  /* Waits for a running step, and for calls of other threads; none may begin now. Does nothing in a callback of Fit, and in a child of the
+   * process that made the session (fork), where every other call is refused. */
   void (*ReleaseTrainingSession)(GradloomSession* session);
   /* Trains on one batch: forward, backward and update as one program. `inputs` are borrowed, not copied. With `names` null, inputs are in
    * the plan's order. With names, inputs that the plan does not have are ignored, so that a batch of a data set can be passed to every
@@ -455,6 +457,7 @@ typedef struct GradloomApi {
   /* Batch `index` by columns, ready for Step. Borrowed: valid until the next GetBatch, which no other thread may call meanwhile. */
   GradloomStatus* (*GetBatch)(GradloomBatches* batches, int64_t index, const char* const** names, const GradloomTensor** columns,
                               size_t* count);
+  /* Does nothing in a child of the process that made them (fork) if their rows are read by threads (images), where GetBatch is refused. */
   void (*ReleaseBatches)(GradloomBatches* batches);
   /* A whole training run, which starts at the session's position: epochs over `train`, evaluation over `eval` (null: none). `callbacks` and
    * `result` may be null. A loss that is not finite is E-DIVERGED. */
@@ -509,6 +512,9 @@ typedef struct GradloomApi {
   /* What LoadCheckpoint of a folder of checkpoints skipped because it could not be loaded, newer than the checkpoint or of unknown age: a
    * line for each, "FOLDER: reason". "" if there was nothing to skip. */
   GradloomStatus* (*GetSkippedCheckpoints)(const GradloomCheckpoint* checkpoint, GradloomText** out);
+  /* For other threads while Fit runs on the session: ends the run as a callback would, and also between two batches of an evaluation, which
+   * then has no result. Returns at once. Does nothing if no Fit runs. */
+  GradloomStatus* (*StopFit)(GradloomSession* session);
 } GradloomApi;
 
 #if defined(_WIN32) || !defined(__GNUC__)

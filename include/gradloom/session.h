@@ -264,6 +264,10 @@ class Session {
   void ShareParameters(const std::string& name) { internal::Check(internal::Api().ShareParameters(c(), name.c_str())); }
   void StopSharing() { internal::Check(internal::Api().ShareParameters(c(), nullptr)); }
 
+  // For other threads while a Trainer fits the session: ends the run as a callback would, and also between two batches of an evaluation.
+  // Returns at once. Does nothing if no run is under way.
+  void StopFit() { internal::Check(internal::Api().StopFit(c())); }
+
   const Plan& plan() const { return plan_; }
   GradloomSession* c() const { return handle_.get(); }
 

@@ -66,7 +66,7 @@ struct FitResult {
   double best = 0;         // the watched value; NaN if nothing was evaluated
   int64_t best_step = -1;  // -1 if nothing was evaluated
   int64_t step = 0;
-  bool stopped_by_callback = false, stopped_early = false;
+  bool stopped_by_callback = false, stopped_early = false;  // by a callback or Session::StopFit; without improvement
 };
 
 class Trainer {

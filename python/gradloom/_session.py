@@ -113,6 +113,8 @@ class Session(Owner):
         self._own(handle, library().ReleaseTrainingSession)
         # Held during every call: results that are returned by reference are copied before another call runs, and the handle stays alive.
         self._calls = threading.RLock()
+        # Held by what may be called during a call of another thread, and by close.
+        self._closing = threading.Lock()
         self._fitting = False
         self._under_way: Any = None
         self._dtypes: dict[str, int] = {}
@@ -238,6 +240,13 @@ class Session(Owner):
                 warnings.warn(f"fit trained nothing: {total} counts from the session's beginning, and it has already made {self.num_updates} updates "
                               f"in {before} batches; give a larger total to continue", stacklevel=2)
             return result
+
+    def stop_fit(self) -> None:
+        """For other threads while `fit` runs: ends it as a callback would, and also between two batches of an evaluation. Returns at once, and does
+        nothing if no fit runs."""
+        self._alone()  # only for its check: fit holds the lock
+        with self._closing:
+            library().StopFit(self._alive())
 
     # ---- Parameters and gradients
 
@@ -403,8 +412,9 @@ class Session(Owner):
         with self._alone():
             if self._fitting:
                 raise Error("E-CONFIG", "a callback of fit cannot close its session", "", "return False to end the run first")
-            self._release()
-            self._handle = ctypes.c_void_p()
+            with self._closing:
+                self._release()
+                self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> Session:
         return self

@@ -126,6 +126,9 @@ GradloomStatus* GetBatchCount(const GradloomBatches* batches, int64_t* out) {
   return Guarded([&] { NotNull(out, "the output pointer for the result") = NotNull(batches, "the batches").batches->count(); });
 }
 
+// Whether this is a child of the process that made batches whose rows are read by threads.
+bool LacksThreads(const GradloomBatches& batches) { return batches.forks != ForkCount() && !batches.data->lazy_columns().empty(); }
+
 GradloomStatus* GetBatch(GradloomBatches* batches, int64_t index, const char* const** names, const GradloomTensor** columns,
                          size_t* count) {
   return Guarded([&] {
@@ -133,6 +136,10 @@ GradloomStatus* GetBatch(GradloomBatches* batches, int64_t index, const char* co
     const GradloomTensor*& out_columns = Out(columns);
     NotNull(count, "the place for the count") = 0;
     GradloomBatches& handle = NotNull(batches, "the batches");
+    if (LacksThreads(handle)) {
+      throw Error(ErrorCode::kConfig, "the batches were created before a fork, and the child process does not have their threads", "",
+                  "create batches in the process that uses them");
+    }
     if (index < 0 || index >= handle.batches->count()) {
       throw Error(ErrorCode::kConfig,
                   "batch index " + std::to_string(index) + " is out of range: there are " + std::to_string(handle.batches->count()));
@@ -150,7 +157,10 @@ GradloomStatus* GetBatch(GradloomBatches* batches, int64_t index, const char* co
   });
 }
 
-void ReleaseBatches(GradloomBatches* batches) { delete batches; }
+// The threads that it would end are not in a child of their process.
+void ReleaseBatches(GradloomBatches* batches) {
+  if (batches != nullptr && !LacksThreads(*batches)) delete batches;
+}
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 // A whole training run through the C table.
+#include <exception>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "runtime/api/guard.h"
@@ -69,17 +71,21 @@ class CallbackObserver : public TrainerObserver {
  public:
   explicit CallbackObserver(const GradloomCallbacks& callbacks) : callbacks_(callbacks) {}
 
-  bool stopped() const { return stopped_; }
+  // An evaluation is not left before its end because of an earlier callback.
+  bool stopped() const { return stopped_ && !evaluating_; }
   double train_loss() const { return train_loss_; }
 
   void OnStep(const StepReport& report) override {
     if (callbacks_.on_step == nullptr) return;
     GradloomStepResult result = ResultOf(report.result);
     result.size = sizeof result;
-    stopped_ |= callbacks_.on_step(callbacks_.user, &result) != 0;
+    Tell("on_step", callbacks_.on_step, result);
   }
 
+  void OnEvaluationStart() override { evaluating_ = true; }
+
   void OnEvaluation(const EvaluationReport& report) override {
+    evaluating_ = false;
     if (callbacks_.on_evaluation == nullptr) return;
     std::vector<const char*> names;
     std::vector<double> values;
@@ -88,26 +94,45 @@ class CallbackObserver : public TrainerObserver {
       values.push_back(value);
     }
     const GradloomEvaluation evaluation{names.data(), values.data(), names.size(), report.step, report.epoch, report.best ? 1 : 0, 0};
-    stopped_ |= callbacks_.on_evaluation(callbacks_.user, &evaluation) != 0;
+    Tell("on_evaluation", callbacks_.on_evaluation, evaluation);
   }
 
   void OnEpoch(const EpochReport& report) override {
     train_loss_ = report.train_loss;
     if (callbacks_.on_epoch == nullptr) return;
     const GradloomEpoch epoch{report.epoch, report.step, report.train_loss, report.lr, report.seconds, report.samples_per_s};
-    stopped_ |= callbacks_.on_epoch(callbacks_.user, &epoch) != 0;
+    Tell("on_epoch", callbacks_.on_epoch, epoch);
   }
 
  private:
+  // An exception of a callback ends the run like an error of it, and is not taken for one of Gradloom's own.
+  template <typename Report>
+  void Tell(const char* name, int32_t (*callback)(void* user, const Report* report), const Report& report) {
+    std::string thrown;
+    try {
+      stopped_ |= callback(callbacks_.user, &report) != 0;
+      return;
+    } catch (const std::exception& error) {
+      thrown = error.what();
+    } catch (...) {
+      thrown = "an exception that is not a std::exception";
+    }
+    throw Error(ErrorCode::kConfig, std::string("the callback ") + name + " of Fit has thrown: " + Escaped(thrown), "",
+                "catch exceptions in the callback, and return 1 to end the run");
+  }
+
   GradloomCallbacks callbacks_;
-  bool stopped_ = false;
+  bool stopped_ = false, evaluating_ = false;
   double train_loss_ = std::numeric_limits<double>::quiet_NaN();
 };
 
 // While this object lives, callbacks cannot train the session that is being fitted.
 class FitGuard {
  public:
-  explicit FitGuard(GradloomSession& session) : session_(session) { session_.fitting = true; }
+  explicit FitGuard(GradloomSession& session) : session_(session) {
+    session_.fitting = true;
+    session_.stop_fit = false;
+  }
   ~FitGuard() { session_.fitting = false; }
 
  private:
@@ -129,13 +154,14 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     const Call call(session);
     call.CheckNotFitting();
     if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "an asynchronous step has not been waited for", "", "call Wait first");
-    OptionsOf(result);
+    CheckResult(result);
     const Dataset& data = *NotNull(train, "the training data").data;
     const Dataset none;
     CallbackObserver observer(OptionsOf(callbacks));
     TrainerOptions made = OptionsFor(OptionsOf(options), call->plan(), data.rows());
     CheckEvaluates(OptionsOf(options), made, eval);
-    made.stop_requested = [&] { return observer.stopped(); };
+    made.stop_requested = [&] { return observer.stopped() || call.handle().stop_fit; };
+    made.stops_evaluations = true;
     call.handle().shapes.clear();
     const FitGuard fitting(call.handle());
     made.loss_weight = LossWeightOf(call->plan().losses, data, eval == nullptr ? nullptr : eval->data.get());
@@ -151,8 +177,16 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
   });
 }
 
+// Without the lock, which Fit holds.
+GradloomStatus* StopFit(GradloomSession* session) {
+  return Guarded([&] { InItsProcess(session).stop_fit = true; });
+}
+
 }  // namespace
 
-void AddFit(GradloomApi& api) { api.Fit = Fit; }
+void AddFit(GradloomApi& api) {
+  api.Fit = Fit;
+  api.StopFit = StopFit;
+}
 
 }  // namespace gradloom::api

@@ -26,14 +26,14 @@ std::atomic<int> forks{0};
 // At load time too: a call then only compares two numbers, where asking for the process would be a system call.
 [[maybe_unused]] const int kCounted = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 
-// Throws before any lock is taken, which a thread of the parent may have held when it forked.
-GradloomSession& InItsProcess(GradloomSession& session) {
-  if (session.forks == ForkCount()) return session;
+}  // namespace
+
+// Before any lock is taken, which a thread of the parent may have held when it forked.
+GradloomSession& InItsProcess(GradloomSession* session) {
+  if (NotNull(session, "the session").forks == ForkCount()) return *session;
   throw Error(ErrorCode::kConfig, "the session was created before a fork, and the child process does not have its threads", "",
               "create sessions in the process that uses them");
 }
-
-}  // namespace
 
 int ForkCount() { return forks.load(std::memory_order_relaxed); }
 
@@ -63,7 +63,11 @@ GradloomStatus* CurrentStatus() noexcept {
       return &OutOfMemory();
     }
   } catch (...) {
-    return &OutOfMemory();
+    try {
+      return StatusOf(Error(ErrorCode::kInternal, "an exception that is not a std::exception was thrown"));
+    } catch (...) {
+      return &OutOfMemory();
+    }
   }
 }
 
@@ -74,7 +78,7 @@ size_t EntryIndex(GradloomEntry entry) {
   return static_cast<size_t>(entry);
 }
 
-Call::Call(GradloomSession* session) : handle_(InItsProcess(NotNull(session, "the session"))), lock_(handle_.calls) {
+Call::Call(GradloomSession* session) : handle_(InItsProcess(session)), lock_(handle_.calls) {
   std::unique_lock lock(handle_.async);
   handle_.ended.wait(lock, [&] { return !handle_.running; });
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/api/handles.h"
+#include "runtime/base/default_floats.h"
 #include "runtime/base/error.h"
 
 namespace gradloom::api {
@@ -33,6 +34,7 @@ class CallersDevice {
 template <typename Body>
 GradloomStatus* Guarded(Body&& body) noexcept {
   const CallersDevice keep;
+  const DefaultFloats floats;
   try {
     body();
     return nullptr;
@@ -66,31 +68,50 @@ const T* Array(const T* array, size_t count, const char* what) {
   return array;
 }
 
+// The size that the caller's struct states. Throws Error(kConfig) for one that no struct has: the caller did not initialize the memory.
+template <typename Struct>
+size_t SizeOf(const Struct& given) {
+  if (given.size < sizeof(size_t) || given.size > 4096)
+    throw Error(ErrorCode::kConfig, "unsupported struct size " + std::to_string(given.size), "",
+                "set the struct's first field to its sizeof");
+  return given.size;
+}
+
 // The fields of the caller's struct, and zeros for the fields that the caller's version of the struct does not have. Null stands for the
-// default of every field.
+// default of every field. Throws Error(kVersion) if the caller has set fields that are unknown here.
 template <typename Options>
 Options OptionsOf(const Options* given) {
   Options options{};
   if (given == nullptr) return options;
-  // A size that no struct has: the caller did not initialize the memory.
-  if (given->size < sizeof(size_t) || given->size > 4096)
-    throw Error(ErrorCode::kConfig, "unsupported struct size " + std::to_string(given->size), "",
-                "set the struct's first field to its sizeof");
-  std::memcpy(&options, given, std::min(given->size, sizeof options));
+  const size_t size = SizeOf(*given);
+  std::memcpy(&options, given, std::min(size, sizeof options));
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
+  if (size > sizeof options && std::any_of(bytes + sizeof options, bytes + size, [](unsigned char byte) { return byte != 0; }))
+    throw Error(ErrorCode::kVersion, "an option is set that this version of the library does not have", "",
+                "use the library of the header's version, or a newer one");
   return options;
 }
 
-// The opposite direction: copies the fields that the caller's struct has. Does nothing if `out` is null.
+// Throws Error(kConfig) if results cannot be written to the struct. Null: they are not wanted.
+template <typename Result>
+void CheckResult(const Result* out) {
+  if (out != nullptr) SizeOf(*out);
+}
+
+// Copies the fields that the caller's struct has. Does nothing if `out` is null.
 template <typename Result>
 void WriteResult(Result made, Result* out) {
   if (out == nullptr) return;
-  const size_t size = OptionsOf(out).size;
+  const size_t size = SizeOf(*out);
   made.size = size;
   std::memcpy(out, &made, std::min(size, sizeof made));
 }
 
 // The index of a kind of entry in the arrays of GradloomPlan. Throws Error(kConfig).
 size_t EntryIndex(GradloomEntry entry);
+
+// Throws Error(kConfig) if it is null, or in a child of the process that made the session.
+GradloomSession& InItsProcess(GradloomSession* session);
 
 // Allows one call at a time on a session. Waits for a step that is running. Throws Error(kConfig) in a child of the process that made the
 // session.

@@ -1,8 +1,10 @@
 // The handle types of the C table.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -67,6 +69,7 @@ struct GradloomDataset {
 };
 
 struct GradloomBatches {
+  const int forks = gradloom::api::ForkCount();  // of the process that made it, which has the threads that read rows, if there are any
   std::shared_ptr<const gradloom::Dataset> data;
   std::vector<int64_t> order;
   std::unique_ptr<gradloom::Batches> batches;  // made from the two fields above
@@ -94,6 +97,7 @@ struct GradloomSession {
   std::optional<gradloom::Schedule> schedule;                  // from RegisterLinearLRScheduler, starting at this update:
   int64_t schedule_start = 0;
   bool fitting = false;
+  std::atomic<bool> stop_fit{false};                // set by any thread; Fit begins by clearing it
   std::unique_ptr<gradloom::ParameterShare> share;  // null: other processes cannot attach the parameters
 
   // The step of StepAsync.
@@ -103,7 +107,7 @@ struct GradloomSession {
   bool waited_for = false;  // started, and its result not yet requested
   gradloom::Feeds async_feeds;
   gradloom::StepResult async_result;
-  std::optional<gradloom::Error> async_error;
+  std::exception_ptr async_error;
   gradloom::Background background;  // last, so that its thread ends before the data that it uses is destroyed
 
   explicit GradloomSession(gradloom::Session made) : session(std::move(made)) {}

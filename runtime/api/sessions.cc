@@ -50,6 +50,11 @@ void ReleaseTrainingSession(GradloomSession* session) {
   // The threads that it would end are not in a child of its process.
   if (session == nullptr || session->forks != ForkCount()) return;
   const CallersDevice keep;
+  {
+    // Calls of other threads end first. This thread has one only in a callback of Fit, which needs the session once more.
+    const std::lock_guard waited(session->calls);
+    if (session->fitting) return;
+  }
   session->background.Wait();
   delete session;
 }

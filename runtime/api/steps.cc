@@ -1,7 +1,9 @@
 // Steps of the C table and their outputs.
+#include <exception>
+#include <utility>
+
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
-#include "runtime/base/thrown.h"
 
 namespace gradloom::api {
 namespace {
@@ -11,7 +13,7 @@ void BeginRun(const Call& call) { call.handle().shapes.clear(); }
 
 // `result` is checked here, before anything is changed.
 void BeginTraining(const Call& call, const GradloomStepResult* result = nullptr) {
-  OptionsOf(result);
+  CheckResult(result);
   call.CheckNotFitting();
   if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "an asynchronous step has not been waited for", "", "call Wait first");
   BeginRun(call);
@@ -28,14 +30,13 @@ GradloomStatus* Step(GradloomSession* session, const char* const* names, const G
 
 // Runs on the session's own thread.
 void RunAsync(GradloomSession& handle) noexcept {
-  std::optional<Error> error;
+  std::exception_ptr error;
   StepResult result;
   try {
     result = handle.session.Step(handle.async_feeds);
-  } catch (const Error& thrown) {
-    error = thrown;
-  } catch (const std::exception& thrown) {
-    error = ErrorFrom(thrown);
+  } catch (...) {
+    // Not a copy, for which there may be no memory. Wait makes a status of it.
+    error = std::current_exception();
   }
   const std::lock_guard lock(handle.async);
   handle.async_result = result;
@@ -70,10 +71,10 @@ GradloomStatus* Wait(GradloomSession* session, GradloomStepResult* result) {
     const Call call(session);
     GradloomSession& handle = call.handle();
     if (!handle.waited_for) throw Error(ErrorCode::kConfig, "no asynchronous step was started", "", "call StepAsync first");
-    OptionsOf(result);
+    CheckResult(result);
     handle.waited_for = false;
     handle.async_feeds.clear();
-    if (handle.async_error) throw Error(*handle.async_error);
+    if (handle.async_error) std::rethrow_exception(std::exchange(handle.async_error, nullptr));
     WriteResult(ResultOf(handle.async_result), result);
   });
 }
@@ -107,7 +108,7 @@ GradloomStatus* EvalStep(GradloomSession* session, const char* const* names, con
                          GradloomStepResult* result) {
   return Guarded([&] {
     const Call call(session);
-    OptionsOf(result);
+    CheckResult(result);
     BeginRun(call);
     call->Forward(EntryKind::kEval, FeedsOf(call, GRADLOOM_EVAL, names, inputs, num_inputs));
     StepResult made{.loss = call->loss(), .lr = call->learning_rate()};

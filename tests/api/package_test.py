@@ -28,6 +28,7 @@ import weakref
 import zipfile
 
 import numpy as np
+import PIL.Image
 
 WHEEL, PAGE, PYPROJECT, BACKEND, MODELS = (os.path.abspath(word) for word in sys.argv[1:6])
 sys.argv[1:6] = []
@@ -444,6 +445,53 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), trained.step(features=x, target=y).step)
 """)
             self.assertEqual(said, ("E-CONFIG the session was created before a fork, and the child process does not have its threads\n7 2\n", 0))
+
+    def test_a_fork_leaves_batches_to_the_parent(self):
+        """Threads read images, and a child has none of them. Batches of arrays need no threads."""
+        for label in range(2):
+            os.makedirs(f"{FOLDER}/images/{label}", exist_ok=True)
+            for i in range(6):
+                PIL.Image.fromarray(np.full((8, 8), 20 * i, np.uint8)).save(f"{FOLDER}/images/{label}/{i}.png")
+        said = self.script(f"""
+plan = gradloom.compile("{FOLDER}/digits_cnn.onnx", loss="cross_entropy(logits, label)", batch=4)
+images = gradloom.Dataset("{FOLDER}/images", plan).batches(4)
+arrays = gradloom.Dataset.from_arrays(features=x, target=y).batches(4)
+next(images), next(arrays)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    print(next(arrays)["features"].shape)
+    try:
+        next(images)
+    except gradloom.Error as error:
+        print(error.code, error.message, flush=True)
+    del images
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), next(images)["label"].shape)
+""")
+        self.assertEqual(said, ("(4, 13)\nE-CONFIG the batches were created before a fork, and the child process does not have their threads\n"
+                                "7 (4,)\n", 0))
+
+    def test_another_thread_stops_a_fit(self):
+        said = self.script("""
+data = gradloom.Dataset.from_arrays(features=np.tile(x, (100, 1)), target=np.tile(y, (100, 1)))
+trained, begun = session(), threading.Event()
+def stop():
+    begun.wait()
+    trained.stop_fit()
+stops = threading.Thread(target=stop)
+stops.start()
+print(trained.fit(data, epochs=10**9, batch=16, on_step=lambda step: begun.set()).stopped)
+stops.join()
+trained.stop_fit()
+print(trained.fit(data, updates=trained.num_updates + 2, batch=16).stopped)
+trained.close()
+try:
+    trained.stop_fit()
+except gradloom.Error as error:
+    print(error.message)
+""")
+        self.assertEqual(said, ("callback\ndone\nthe session is closed\n", 0))
 
     def test_close_waits_for_calls_of_other_threads(self):
         said = self.script("""

@@ -75,7 +75,7 @@ STANDARD = {
     "latch": "latch",
     "limits": "numeric_limits",
     "list": "list",
-    "locale": "locale",
+    "locale": "locale numpunct",
     "map": "map multimap",
     "memory": "addressof align allocate_shared allocator const_pointer_cast construct_at default_delete destroy_at dynamic_pointer_cast"
     " enable_shared_from_this make_shared make_shared_for_overwrite make_unique make_unique_for_overwrite owner_less pointer_traits"
