@@ -1,9 +1,6 @@
 #include "runtime/api/guard.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <atomic>
 #include <new>
 
 #include "runtime/base/thrown.h"
@@ -21,11 +18,6 @@ GradloomStatus& OutOfMemory() {
 // Constructed at load time, while memory is still available.
 const GradloomStatus* const kPreallocated = &OutOfMemory();
 
-std::atomic<int> forks{0};
-
-// At load time too: a call then only compares two numbers, where asking for the process would be a system call.
-[[maybe_unused]] const int kCounted = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
-
 }  // namespace
 
 // Before any lock is taken, which a thread of the parent may have held when it forked.
@@ -34,8 +26,6 @@ GradloomSession& InItsProcess(GradloomSession* session) {
   throw Error(ErrorCode::kConfig, "the session was created before a fork, and the child process does not have its threads", "",
               "create sessions in the process that uses them");
 }
-
-int ForkCount() { return forks.load(std::memory_order_relaxed); }
 
 bool IsConstant(const GradloomStatus* status) { return status == kPreallocated; }
 

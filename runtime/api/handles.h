@@ -15,6 +15,7 @@
 #include "include/gradloom/gradloom_c.h"
 #include "runtime/base/background.h"
 #include "runtime/base/error.h"
+#include "runtime/base/fork_count.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/plan_identity.h"
 #include "runtime/data/batches.h"
@@ -43,13 +44,6 @@ struct TensorFacts {
 
 }  // namespace gradloom
 
-namespace gradloom::api {
-
-// How many forks lie between the process that loaded the library and this one.
-int ForkCount();
-
-}  // namespace gradloom::api
-
 // Constant after its construction, except for the source, which has its own lock.
 struct GradloomPlan {
   std::shared_ptr<const gradloom::Plan> plan;
@@ -69,7 +63,7 @@ struct GradloomDataset {
 };
 
 struct GradloomBatches {
-  const int forks = gradloom::api::ForkCount();  // of the process that made it, which has the threads that read rows, if there are any
+  const int forks = gradloom::ForkCount();  // of the process that made it, which has the threads that read rows, if there are any
   std::shared_ptr<const gradloom::Dataset> data;
   std::vector<int64_t> order;
   std::unique_ptr<gradloom::Batches> batches;  // made from the two fields above
@@ -84,7 +78,7 @@ struct GradloomAttached {
 };
 
 struct GradloomSession {
-  const int forks = gradloom::api::ForkCount();  // of the process that made it, whose threads no child has
+  const int forks = gradloom::ForkCount();  // of the process that made it, whose threads no child has
   // Held during each call. A thread can hold it several times, because callbacks of Fit may call the table.
   std::recursive_mutex calls;
   gradloom::Session session;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/default_floats.h"
+#include "runtime/base/fork_count.h"
 
 namespace gradloom {
 
@@ -119,8 +120,15 @@ void HostExecutor::DropPrefetch() {
   prefetched_feeds_.clear();
 }
 
+bool HostExecutor::UsesTeam(int entry) const {
+  const RankBinding& first = plan_->entries[static_cast<size_t>(entry)].ranks[static_cast<size_t>(memory_.own().first)];
+  const std::vector<Stream>& streams = plan_->programs[static_cast<size_t>(first.program)].streams;
+  return std::any_of(streams.begin(), streams.end(), [](const Stream& stream) { return stream.threads > 1; });
+}
+
 void HostExecutor::Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
-  if (omp_in_parallel() == 0 && !DefaultFloats::Replaced()) return RunHere(entry, feeds, params, std::move(next));
+  const bool foreign_team = (DefaultFloats::Replaced() || ForkCount() > 0) && UsesTeam(entry);
+  if (omp_in_parallel() == 0 && !foreign_team) return RunHere(entry, feeds, params, std::move(next));
   std::exception_ptr error;
   outside_.Start([&] {
     try {

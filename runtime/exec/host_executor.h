@@ -16,8 +16,9 @@ namespace gradloom {
 
 // An entry with one rank and one stream runs on the caller's thread and reads feeds in place. Otherwise each stream of each rank has a
 // thread; the first uses the caller's. In a parallel region of OpenMP, a thread of the executor takes the place of the caller's: there
-// kernels would take the caller's number in its team for the number in theirs, and could have no teams. It also does if the caller computes
-// with floating-point numbers in its own way (DefaultFloats), as its team then does.
+// kernels would take the caller's number in its team for the number in theirs, and could have no teams. It also does if the caller's thread
+// may have a team that cannot be used: one that computes with floating-point numbers in its own way (DefaultFloats), or one of the process
+// that this one was forked from, whose threads are not here.
 class HostExecutor : public Executor {
  public:
   // `communicator`, `check_numerics`: as in ExecutorOptions. Throws Error(kConfig) if it has more processes than the plan has ranks.
@@ -44,6 +45,8 @@ class HostExecutor : public Executor {
 
  private:
   void RunHere(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next);
+  // Whether a stream that may run on the caller's thread has a team.
+  bool UsesTeam(int entry) const;
   PreparedEntry& Prepared(int entry);
   const void* AddressOf(const Buffer& buffer, int rank) const;
   // Runs an entry's copy streams for a step.

@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -162,6 +164,28 @@ TEST(HostProgramDeathTest, MayLimitTheThreadsOfOpenMP) {
   setenv("OMP_THREAD_LIMIT", "1", 1);
   EXPECT_EXIT(train(), testing::ExitedWithCode(0), "E-LIMIT: OpenMP allows teams of 1 thread, but the plan computes with 4");
   unsetenv("OMP_THREAD_LIMIT");
+}
+
+// A child has none of the threads of the team that the parent's thread has had.
+TEST(HostProgram, MayTrainInAChildProcess) {
+  const gradloom::Plan plan = CompileDigits("2");
+  const std::vector<float> expected = TrainedDigits(plan);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    int code = 2;
+    try {
+      code = TrainedDigits(plan) == expected && TrainedDigits(CompileDigits("2")) == expected ? 0 : 1;
+    } catch (const gradloom::Error&) {
+      // The code says it.
+    }
+    _exit(code);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(TrainedDigits(plan), expected);
 }
 
 // oneDNN decides layouts and scratch memory at compile time.
