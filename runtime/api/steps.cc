@@ -132,9 +132,11 @@ GradloomStatus* GetOutput(GradloomSession* session, const char* name, GradloomTe
     const Call call(session);
     const std::string wanted = TextOf(name, "the name");
     const TensorView view = call->Fetched(wanted);
-    // Entries of the map stay valid while others are inserted.
-    const auto kept = call.handle().shapes.insert_or_assign(wanted, view.shape).first;
-    *out = TensorOf(view, kept->second);
+    // Entries of the map stay valid while others are inserted. Another thread may read a shape that it got before: it is written only in a
+    // callback of Fit, where it may be another one.
+    Shape& kept = call.handle().shapes[wanted];
+    if (kept != view.shape) kept = view.shape;
+    *out = TensorOf(view, kept);
   });
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/base/default_floats.h"
 
+#include <utility>
+
 #ifdef __x86_64__
 #include <xmmintrin.h>
 #endif
@@ -25,12 +27,13 @@ DefaultFloats::DefaultFloats() {
   if (IsDefault()) return;
   fegetenv(&before_);
   fesetenv(FE_DFL_ENV);
-  replaces_ = replaced = true;
+  replaces_ = true;
+  outer_ = std::exchange(replaced, true);
 }
 
 DefaultFloats::~DefaultFloats() {
   if (!replaces_) return;
-  replaced = false;
+  replaced = outer_;
   fesetenv(&before_);
 }
 

@@ -15,12 +15,13 @@ class DefaultFloats {
   DefaultFloats(const DefaultFloats&) = delete;
   DefaultFloats& operator=(const DefaultFloats&) = delete;
 
-  // Whether the calling thread computes in another way once its outermost object is gone. Its OpenMP team may then do so all the time.
+  // Whether one of the calling thread's objects has found something else. The thread's OpenMP team may then compute in that way.
   static bool Replaced();
 
  private:
   bool replaces_ = false;
-  fenv_t before_;  // if it replaces
+  bool outer_ = false;  // what Replaced said before
+  fenv_t before_;       // if it replaces
 };
 
 }  // namespace gradloom

@@ -44,6 +44,10 @@ struct TcpTransport::Peer {
 
 TcpTransport::TcpTransport(std::vector<Socket> sockets, int process, Mailbox& mailbox)
     : process_(process), mailbox_(mailbox), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  // Without it a failure would not end deliveries, and the thread that waits for one would never know.
+  if (wake_ < 0)
+    throw Error(ErrorCode::kResource, "cannot create an event for connections: " + std::generic_category().message(errno), "",
+                "raise the limit of open files:  ulimit -n 65536");
   for (Socket& socket : sockets) {
     Peer& peer = *peers_.emplace_back(std::make_unique<Peer>());
     peer.socket = std::move(socket);

@@ -63,6 +63,26 @@ void ExpectBlamed(const std::vector<ForkedEnd>& ended, size_t culprit, const std
   }
 }
 
+TEST(Faults, NoDescriptorIsLeft) {
+  Mailbox mailbox({.names = {"rank 0"},
+                   .timeout = std::chrono::seconds(1),
+                   .suspect = [](int process) { return process; },
+                   .any_busy = [] { return false; },
+                   .on_failure = [](const std::string&) {}});
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  ErrorCode code = ErrorCode::kInternal;
+  try {
+    const TcpTransport transport({}, 0, mailbox);
+  } catch (const Error& error) {
+    code = error.code();
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(code, ErrorCode::kResource);
+}
+
 TEST(Faults, AKilledProcess) {
   for (int culprit : {0, 1, 3}) {
     const auto start = Clock::now();

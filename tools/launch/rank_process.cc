@@ -20,7 +20,6 @@ namespace {
 
 constexpr size_t kMaxLine = 1 << 16;  // bytes
 
-// A descriptor that is closed at the end of its scope.
 [[noreturn]] void RefuseSystem(const std::string& what, const std::string& where) {
   throw Error(ErrorCode::kResource, what + ": " + std::strerror(errno), where, "check ulimit -a and df -h");
 }
