@@ -201,6 +201,8 @@ ParameterShare::~ParameterShare() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
   thread_.join();
+  // A child that was forked meanwhile still has the socket, and with it the name. Nobody must wait there for an answer.
+  shutdown(socket_, SHUT_RDWR);
   for (const int fd : {memory_, socket_, wake_}) close(fd);
 }
 

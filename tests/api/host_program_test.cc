@@ -246,6 +246,31 @@ TEST(HostProgram, MayHandleSignals) {
   EXPECT_GT(signals, 0);
 }
 
+// The child has the socket as well, and nobody listens to it there.
+TEST(HostProgram, MayForkWhileItSharesParameters) {
+  const std::string name = "forked-program-" + std::to_string(getpid());
+  gradloom::Session session(CompileHousing());
+  session.ShareParameters(name);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    pause();
+    _exit(0);
+  }
+  EXPECT_FALSE(gradloom::AttachedParameters(name).views().empty());
+  session.StopSharing();
+  std::string said;
+  try {
+    const gradloom::AttachedParameters attached(name);
+  } catch (const gradloom::Error& error) {
+    said = error.message();
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(said, "no parameters are shared under the name '" + name + "'");
+}
+
 // 1.234,5
 class GroupedDigits : public std::numpunct<char> {
  protected:
