@@ -401,14 +401,118 @@ ImportedGraph ImportOpenBatch(const ModelFile& file, const ImportOptions& option
   return as_it_is();
 }
 
+// --- a batch that the outputs declare -------------------------------------------------------------
+
+// The extent that all outputs of a file for one batch size have along their first axis, apart from scalars; 0: none.
+int64_t BatchOfOutputs(const ModelFile& file) {
+  int64_t batch = 0;
+  for (const auto& info : file.proto.graph().output()) {
+    if (!info.type().tensor_type().has_shape()) return 0;
+    const auto& shape = info.type().tensor_type().shape();
+    if (shape.dim_size() == 0) continue;
+    if (!shape.dim(0).has_dim_value() || (batch != 0 && shape.dim(0).dim_value() != batch)) return 0;
+    batch = shape.dim(0).dim_value();
+  }
+  return batch;
+}
+
+// Whether the outputs have the shapes that the file declares, as far as these are numbers.
+bool OutputsAsDeclared(const ModelFile& file, const ImportedGraph& imported) {
+  return std::all_of(imported.graph->outputs.begin(), imported.graph->outputs.end(), [&](ValueId id) {
+    const auto renamed = imported.output_names.find(id);
+    const std::string& name = renamed == imported.output_names.end() ? imported.graph->value(id).name : renamed->second;
+    const Shape& shape = imported.graph->value(id).shape;
+    for (const auto& info : file.proto.graph().output()) {
+      const auto& declared = info.type().tensor_type().shape();
+      if (info.name() != name || declared.dim_size() != shape.rank()) continue;
+      for (int axis = 0; axis < shape.rank(); ++axis) {
+        if (declared.dim(axis).has_dim_value() && declared.dim(axis).dim_value() != shape[axis]) return false;
+      }
+    }
+    return true;
+  });
+}
+
+// Whether the outputs have `batch` samples along their first axis, apart from scalars.
+bool OutputsBegin(const ImportedGraph& imported, int64_t batch) {
+  const auto& outputs = imported.graph->outputs;
+  return std::all_of(outputs.begin(), outputs.end(), [&](ValueId id) {
+    const Shape& shape = imported.graph->value(id).shape;
+    return shape.rank() == 0 || shape[0] == batch;
+  });
+}
+
+// Whether the outputs have an axis of this extent in the file.
+bool OutputsContain(const ModelFile& file, int64_t extent) {
+  const auto& outputs = file.proto.graph().output();
+  return std::any_of(outputs.begin(), outputs.end(), [&](const onnx::ValueInfoProto& info) {
+    const auto& dims = info.type().tensor_type().shape().dim();
+    return std::any_of(dims.begin(), dims.end(), [&](const auto& dim) { return dim.has_dim_value() && dim.dim_value() == extent; });
+  });
+}
+
+// The file with the samples of the outputs as its batch, which are `own` in the file and `declared` along the first axis of its first
+// input; nullopt if it does not fit `batch` samples in this way.
+std::optional<ImportedGraph> ImportByOutputs(const ModelFile& file, const ImportOptions& options, int64_t own, int64_t declared,
+                                             int64_t batch) {
+  for (const std::optional<ImportOptions>& reading : {std::optional(WithSamplesFirst(file, options, own)), WithStepsFirst(file, options)}) {
+    const BatchNumbers numbers = reading ? BatchNumbersOf(file, *reading) : BatchNumbers();
+    if (numbers.declared != own || numbers.actual != batch || !numbers.symbol.empty()) continue;
+    try {
+      ImportedGraph imported = ImportAtBatch(file, *reading, numbers);
+      imported.declared_batch = own;
+      if (OutputsBegin(imported, batch)) return imported;
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  // Inputs may have several rows for each sample, such as the nodes of several graphs.
+  if (own != batch || own > declared || options.any_batch || OutputsContain(file, declared)) return std::nullopt;
+  try {
+    ImportedGraph imported = ImportAtBatch(file, WithDeclaredShapes(file, options), {});
+    imported.batch = batch;
+    return imported;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Whether the file fits `batch` samples if its first input begins with them, and its outputs follow: along their first axis, where another
+// input begins with the samples of the outputs, `own` in the file; otherwise along any axis.
+bool FollowsFirst(const ModelFile& file, const ImportOptions& options, int64_t declared, int64_t own, int64_t batch) {
+  try {
+    const ImportedGraph imported = ImportAtBatch(file, WithBatch(file, options, declared, batch), {declared, batch});
+    const bool begins = BatchNumbersOf(file, WithSamplesFirst(file, options, own)).declared == own;
+    return begins ? !OutputsBegin(imported, own) : !OutputsAsDeclared(file, imported);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kShape) throw;
+    return false;
+  }
+}
+
+// In a file for one batch size the first input is taken to begin with the batch. If it is another one (a table or a graph that all samples
+// share, time first, the nodes of several graphs), the file does not fit other extents, or its outputs do not follow. Then the samples are
+// those of the outputs. A file that is asked for the extent of its first input is taken as it is.
+ImportedGraph ImportDeclaredBatch(const ModelFile& file, const ImportOptions& options, const BatchNumbers& batch) {
+  const int64_t own = BatchOfOutputs(file), other = batch.actual == batch.declared ? batch.declared + 1 : batch.actual;
+  const bool unchanged = batch.actual == batch.declared && !options.any_batch;
+  const bool by_first = unchanged || batch.declared == 0 || own == 0 || own == batch.declared || options.batch_axis != 0;
+  if (!by_first && !FollowsFirst(file, options, batch.declared, own, other)) {
+    std::optional<ImportedGraph> found = ImportByOutputs(file, options, own, batch.declared, batch.actual);
+    if (found) return std::move(*found);
+  }
+  ImportedGraph imported = ImportAtBatch(file, options, batch);
+  if (batch.declared != 0) imported.declared_batch = batch.declared;
+  return imported;
+}
+
 ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
-  BatchNumbers batch = BatchNumbersOf(model.file(), options);
+  const BatchNumbers batch = BatchNumbersOf(model.file(), options);
   ImportOptions for_one = options;
   for_one.open_batch = 1;
   const BatchNumbers open = batch.declared == 0 ? BatchNumbersOf(model.file(), for_one) : BatchNumbers();
   ImportedGraph imported =
-      open.symbol.empty() ? ImportAtBatch(model.file(), options, batch) : ImportOpenBatch(model.file(), options, for_one, open);
-  if (batch.declared != 0) imported.declared_batch = batch.declared;
+      open.symbol.empty() ? ImportDeclaredBatch(model.file(), options, batch) : ImportOpenBatch(model.file(), options, for_one, open);
   imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
   return imported;
 }

@@ -207,9 +207,10 @@ bool LosesDetached(const Model& model);
 // are known are resolved, and everything computed from shapes and integer constants is folded. Nodes that depend on a floating-point tensor
 // are not folded, because the tensor may be trained.
 //
-// If a file declares its batch as a number, and contains it in constant shapes, these are rewritten for the requested batch. If the graph
-// does not determine which constants are the batch, Import throws Error(kShape) with the node. The same is done for a file with an open
-// batch that was exported for one sample and does not work with any other number; a warning says so.
+// If a file declares its batch as a number, that is the first extent of its first input; if the file does not fit another extent there, or
+// its outputs do not follow, it is the first extent of its outputs. If it contains the batch in constant shapes, these are rewritten for
+// the requested one. If the graph does not determine which constants are the batch, Import throws Error(kShape) with the node. The same is
+// done for a file with an open batch that was exported for one sample and does not work with any other number; a warning says so.
 //
 // A floating-point tensor in such a file may contain a copy for each sample (exporters write this when they fold an Expand). It is imported
 // as the one weight that it was, with the extent of one sample along that axis. At another batch than the file's own, this is only done if

@@ -93,6 +93,16 @@ BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options)
 // Returns the options for another batch size, if the file declares one as a number.
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch);
 
+// Returns the options with which an input has the batch only if the file declares `batch` samples along its first axis.
+ImportOptions WithSamplesFirst(const ModelFile& file, ImportOptions options, int64_t batch);
+
+// Returns the options with which inputs have the batch along their second axis, after the steps of a sequence; nullopt if none has several
+// steps, or if one is no sequence of features or of numbers of tokens.
+std::optional<ImportOptions> WithStepsFirst(const ModelFile& file, ImportOptions options);
+
+// Returns the options with which no extent that is a number in the file is the batch.
+ImportOptions WithDeclaredShapes(const ModelFile& file, ImportOptions options);
+
 // The inputs with the declared batch along the first axis and the same extent along the second (ImportOptions::batch_of_pairs).
 std::vector<std::string> PossiblePairs(const ModelFile& file, const ImportOptions& options, int64_t declared);
 

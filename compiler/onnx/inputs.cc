@@ -377,6 +377,39 @@ ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t de
   return options;
 }
 
+ImportOptions WithSamplesFirst(const ModelFile& file, ImportOptions options, int64_t batch) {
+  for (const auto* info : InputsOf(file, options).infos) {
+    const auto& shape = info->type().tensor_type().shape();
+    if (shape.dim_size() > 0 && shape.dim(0).has_dim_value() && shape.dim(0).dim_value() != batch)
+      options.shapes.emplace(DimensionName(info->name(), 0), shape.dim(0).dim_value());
+  }
+  return options;
+}
+
+std::optional<ImportOptions> WithStepsFirst(const ModelFile& file, ImportOptions options) {
+  bool steps = false;
+  for (const auto* info : InputsOf(file, options).infos) {
+    const auto& shape = info->type().tensor_type().shape();
+    if (shape.dim_size() < 2) continue;
+    if (shape.dim_size() == 2 && IsFloating(InputDType(*info))) return std::nullopt;
+    steps = steps || (shape.dim(0).has_dim_value() && shape.dim(0).dim_value() > 1);
+  }
+  if (!steps) return std::nullopt;
+  options.batch_axis = 1;
+  options.batch_elsewhere = true;
+  return options;
+}
+
+ImportOptions WithDeclaredShapes(const ModelFile& file, ImportOptions options) {
+  for (const auto* info : InputsOf(file, options).infos) {
+    const auto& shape = info->type().tensor_type().shape();
+    for (int axis = 0; axis < shape.dim_size(); ++axis) {
+      if (shape.dim(axis).has_dim_value()) options.shapes.emplace(DimensionName(info->name(), axis), shape.dim(axis).dim_value());
+    }
+  }
+  return options;
+}
+
 std::vector<std::string> PossiblePairs(const ModelFile& file, const ImportOptions& options, int64_t declared) {
   const FedInputs fed = InputsOf(file, options);
   std::vector<std::string> names;

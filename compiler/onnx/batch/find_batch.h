@@ -56,7 +56,8 @@ struct FedInputs {
 std::optional<DerivedExtent> DerivedFrom(const onnx::TensorShapeProto::Dimension& dim, const FedInputs& fed, const ImportOptions& options);
 
 // Axis 0 is the batch by convention: the symbol that most inputs have there. If time comes first and a later axis is named as the batch,
-// or outputs begin with its symbol, that one is used. Without symbols, it is the extent of the first input that has the axis.
+// or outputs begin with its symbol, that one is used. Without symbols, it is the extent of the first input that has the axis;
+// Import looks at the outputs, too.
 BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options);
 
 // The sizes of parts that the main graph of a file takes of tensors (Split, SplitToSequence, Slice) and that are constants, and their sums:
