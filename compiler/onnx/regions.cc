@@ -1,6 +1,7 @@
 // If and Loop that are decided at run time: their graphs become bodies of gradloom.If and gradloom.Loop (compiler/ops/control_flow.cc).
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "compiler/onnx/batch/batch_axis.h"
@@ -12,6 +13,9 @@ namespace {
 
 // The trip bound of a loop without a trip count.
 constexpr int64_t kMaxTrips = int64_t{1} << 31;
+
+// The deepest nesting of branches and loops. The verifier refuses plans with more.
+constexpr size_t kMaxNesting = 16;
 
 // Gives a body one input for each captured value, in their order.
 void AlignInputs(RegionFrame& frame, const std::vector<ValueId>& all, const Graph& outer) {
@@ -66,6 +70,10 @@ ValueId Importer::Capture(RegionFrame& frame, size_t depth, ValueId id) {
 }
 
 void Importer::BeginRegion() {
+  if (frames_.size() == kMaxNesting) {
+    throw Error(ErrorCode::kLimit, "branches and loops that the data decides are nested more than " + std::to_string(kMaxNesting) + " deep",
+                "", "export the model with conditions and trip counts that are constant");
+  }
   RegionFrame frame;
   frame.graph = std::make_unique<Graph>();
   frame.emitter = std::make_unique<Emitter>(*frame.graph, rules_, file_.options.limits);

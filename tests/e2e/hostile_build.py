@@ -77,14 +77,18 @@ def deep_ifs(depth):
     return with_graph(branch + field(11, cond))
 
 
-def nested_ifs(depth):
-    """A model of nested branches whose outputs have no type."""
+def nested_ifs(depth, shape=None):
+    """A model of nested branches whose outputs have this shape, or no type."""
     def body(level):
+        if shape is not None and level == 0:
+            return helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "b", [], [info("y", shape)])
         made = (helper.make_node("Identity", ["c"], ["y"]) if level == 0 else
                 helper.make_node("If", ["c"], ["y"], name=f"if{level}", then_branch=body(level - 1), else_branch=body(0)))
-        return helper.make_graph([made], "b", [], [onnx.ValueInfoProto(name="y")])
+        return helper.make_graph([made], "b", [], [onnx.ValueInfoProto(name="y") if shape is None else info("y", shape)])
     main = body(depth)
     main.input.append(info("c", (), TensorProto.BOOL))
+    if shape is not None:
+        main.input.append(info("x", shape))
     return helper.make_model(main, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
