@@ -9,6 +9,7 @@ namespace gradloom {
 
 void RunDevicePasses(PassContext& context, const PassControl& control) {
   constexpr int kMaxRounds = 4;
+  constexpr int64_t kAsMuchAsPossible = std::numeric_limits<int64_t>::max() / 2;  // estimates may be added
   const bool full = context.recipe.recompute == RecomputeMode::kFull;
   const int64_t limit = context.recipe.recompute == RecomputeMode::kAuto ? context.recipe.memory_limit : 0;
   const std::unique_ptr<Graph> original = limit > 0 || full ? context.graph.Clone() : nullptr;
@@ -34,7 +35,7 @@ void RunDevicePasses(PassContext& context, const PassControl& control) {
   };
   if (full) {
     for (const bool segments : {false, true}) {
-      run({std::numeric_limits<int64_t>::max(), segments});
+      run({kAsMuchAsPossible, segments});
       keep_smallest();
     }
   }
@@ -44,6 +45,12 @@ void RunDevicePasses(PassContext& context, const PassControl& control) {
     if (over <= 0 || (round > 0 && context.recomputed.saving < context.recompute.bytes)) break;
     // An estimate that was too low once is corrected by more than what is missing.
     run({context.recompute.bytes + over + over / (round == 0 ? 16 : 4)});
+    keep_smallest();
+  }
+  // Segments may save less than was expected, and values alone more than segments.
+  if (!full && context.recompute.bytes > 0 &&
+      place.state_bytes + place.constants_bytes + least + 2 * context.scheduled.input_bytes > limit) {
+    run({kAsMuchAsPossible, false});
     keep_smallest();
   }
   if (best != context.recompute) run(best);

@@ -324,6 +324,11 @@ bool OutputsHaveBatch(const ModelFile& file, const ImportedGraph& imported, cons
   return true;
 }
 
+// Whether a file may not fit a number of samples for this reason. Parts of a fixed size may be too few, and groups may not divide channels.
+bool IsMisfit(const Error& error) {
+  return error.code() == ErrorCode::kShape || error.code() == ErrorCode::kValue || error.code() == ErrorCode::kAttr;
+}
+
 // Imports the file unchanged at its batch size; nullopt if it does not fit.
 std::optional<ImportedGraph> ImportOpen(const ModelFile& file, const ImportOptions& options, const BatchNumbers& batch,
                                         std::optional<Error>& wrong) {
@@ -331,8 +336,7 @@ std::optional<ImportedGraph> ImportOpen(const ModelFile& file, const ImportOptio
     ImportedGraph imported = ImportAtBatch(file, options, {});
     if (OutputsHaveBatch(file, imported, batch)) return imported;
   } catch (const Error& error) {
-    // Parts of a fixed size may be too few.
-    if (error.code() != ErrorCode::kShape && error.code() != ErrorCode::kValue && error.code() != ErrorCode::kAttr) throw;
+    if (!IsMisfit(error)) throw;
     wrong = error;
   }
   return std::nullopt;
@@ -456,9 +460,9 @@ bool OutputsContain(const ModelFile& file, int64_t extent) {
 std::optional<ImportedGraph> ImportByOutputs(const ModelFile& file, const ImportOptions& options, int64_t own, int64_t declared,
                                              int64_t batch) {
   for (const std::optional<ImportOptions>& reading : {std::optional(WithSamplesFirst(file, options, own)), WithStepsFirst(file, options)}) {
-    const BatchNumbers numbers = reading ? BatchNumbersOf(file, *reading) : BatchNumbers();
-    if (numbers.declared != own || numbers.actual != batch || !numbers.symbol.empty()) continue;
     try {
+      const BatchNumbers numbers = reading ? BatchNumbersOf(file, *reading) : BatchNumbers();
+      if (numbers.declared != own || numbers.actual != batch || !numbers.symbol.empty()) continue;
       ImportedGraph imported = ImportAtBatch(file, *reading, numbers);
       imported.declared_batch = own;
       if (OutputsBegin(imported, batch)) return imported;
@@ -485,7 +489,7 @@ bool FollowsFirst(const ModelFile& file, const ImportOptions& options, int64_t d
     const bool begins = BatchNumbersOf(file, WithSamplesFirst(file, options, own)).declared == own;
     return begins ? !OutputsBegin(imported, own) : !OutputsAsDeclared(file, imported);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kShape) throw;
+    if (!IsMisfit(error)) throw;
     return false;
   }
 }

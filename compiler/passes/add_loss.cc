@@ -279,7 +279,7 @@ std::vector<std::string> NamesOf(std::span<const LossTerm> terms, const Name& na
 void NameTargets(std::span<const LossTerm> terms, LossOperands& operands) {
   const std::vector<std::string> outputs = operands.OutputNames();
   for (const LossTerm& term : terms) {
-    if (term.graph != nullptr || outputs.empty()) continue;
+    if (term.graph != nullptr || term.type == "output" || outputs.empty()) continue;
     const std::string& output = term.output.empty() ? outputs.front() : term.output;
     if (output == term.TargetName()) operands.NameTarget(output);
   }

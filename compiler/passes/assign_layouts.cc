@@ -311,6 +311,7 @@ void CastIntoLayouts(Graph& graph, ProgramPlan& plan) {
     const Node& cast = graph.nodes[static_cast<size_t>(made)];
     if (cast.op != "Cast" || !cast.domain.empty() || graph.value(reorder.outputs[0]).next_of != kNoValue) continue;
     const ValueId operand = cast.inputs[0];
+    if (static_cast<size_t>(operand) >= uses.producer.size()) continue;  // made here
     const bool next = static_cast<size_t>(made) + 1 == at;
     if (uses.producer[static_cast<size_t>(operand)] >= 0 && !next) continue;
     Node both = cast;

@@ -13,9 +13,9 @@ bool CanRecompute(const Node& node) {
   return op != nullptr && !op->has(kCollective) && !op->has(kUpdate) && node.regions.empty();
 }
 
-ForwardSegments::ForwardSegments(const Graph& graph, const Uses& uses, const std::vector<bool>& saved,
+ForwardSegments::ForwardSegments(const Graph& graph, const std::vector<bool>& saved,
                                  std::function<double(const std::vector<int>& nodes)> seconds_of)
-    : graph_(graph), uses_(uses), seconds_of_(std::move(seconds_of)), shown_(saved.size()), made_of_(saved.size(), -1) {
+    : graph_(graph), seconds_of_(std::move(seconds_of)), shown_(saved.size()), made_of_(saved.size(), -1) {
   for (size_t id = 0; id < shown_.size(); ++id) shown_[id] = static_cast<ValueId>(id);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -82,10 +82,9 @@ std::vector<int> ForwardSegments::Cuts(int64_t size) const {
   }
 }
 
-// Returns the nodes, of those between two forward nodes, that make what is saved there and does not stay, from what stays or is made
-// before.
-std::vector<int> ForwardSegments::NodesFor(int begin, int end, const std::vector<int>& ends) const {
-  const int own_end = *std::upper_bound(ends.begin(), ends.end(), begin);
+// Returns the time of the nodes of a segment that make what is saved there and does not stay, from what stays or is made before.
+// `crossing`: also what is read after the segment.
+double ForwardSegments::SecondsFor(int begin, int end, bool crossing) const {
   std::vector<bool> needed(static_cast<size_t>(end - begin));
   std::vector<int> nodes;
   for (int at = end; at-- > begin;) {
@@ -96,7 +95,7 @@ std::vector<int> ForwardSegments::NodesFor(int begin, int end, const std::vector
     for (ValueId id : node.outputs) {
       if (id == kNoValue) continue;
       const Made& made = made_[static_cast<size_t>(made_of_[static_cast<size_t>(id)])];
-      runs = runs || (made.saved && !made.stays && made.last < own_end);
+      runs = runs || (made.saved && !made.stays && (crossing || made.last < end));
     }
     if (!runs) continue;
     nodes.push_back(position);
@@ -108,7 +107,7 @@ std::vector<int> ForwardSegments::NodesFor(int begin, int end, const std::vector
     });
   }
   std::reverse(nodes.begin(), nodes.end());
-  return nodes;
+  return seconds_of_(nodes);
 }
 
 std::vector<ForwardSegments::Segment> ForwardSegments::SegmentsOf(int64_t size) const {
@@ -120,7 +119,10 @@ std::vector<ForwardSegments::Segment> ForwardSegments::SegmentsOf(int64_t size) 
   for (size_t i = 0; i < ends.size(); ++i) {
     segments[i].end = ends[i];
     // The last one never runs again.
-    if (i + 1 < ends.size()) segments[i].seconds = seconds_of_(NodesFor(begin, ends[i], ends));
+    if (i + 1 < ends.size()) {
+      segments[i].seconds = SecondsFor(begin, ends[i], false);
+      segments[i].seconds_last = SecondsFor(begin, ends[i], true);
+    }
     begin = ends[i];
   }
   size_t own = 0;
@@ -157,7 +159,7 @@ ForwardSegments::Option ForwardSegments::Best(int64_t size, int64_t wanted_bytes
       peak_again = std::max(peak_again, crossing + segments[i - 1].saved_inside);
     }
     rest -= segments[i].saved_inside + segments[i].saved_crossing;
-    seconds += segments[i].seconds;
+    seconds += i > 0 ? segments[i - 1].seconds : 0;
     const int64_t last = crossing + segments[i].saved_inside + segments[i].saved_crossing;
     const int64_t most_again = std::max(peak_again, last);
     const auto saving_with = [&](int64_t saved_by_others) { return all - std::max(crossing + rest - saved_by_others, most_again); };
@@ -165,7 +167,7 @@ ForwardSegments::Option ForwardSegments::Best(int64_t size, int64_t wanted_bytes
                   .count = static_cast<int>(i) + 1,
                   .saving = saving_with(others_from[i + 1]),
                   .own_saving = saving_with(0),
-                  .seconds = seconds};
+                  .seconds = seconds + segments[i].seconds_last};
     int64_t missing = wanted_bytes - option.own_saving;
     for (const RecomputeCandidate& other : others) {
       if (missing <= 0) break;
@@ -184,7 +186,7 @@ SegmentChoice ForwardSegments::ChoiceOf(const Option& option) const {
   const std::vector<Segment> segments = SegmentsOf(option.size);
   std::vector<int> ends;
   for (const Segment& segment : segments) ends.push_back(segment.end);
-  SegmentChoice choice{.remade = std::vector<bool>(shown_.size()), .kept = std::vector<bool>(shown_.size()), .nodes = {}};
+  SegmentChoice choice{.remade = std::vector<bool>(shown_.size()), .kept = std::vector<bool>(shown_.size())};
   const int end = ends[static_cast<size_t>(option.count) - 1];
   const int last_begin = option.count > 1 ? ends[static_cast<size_t>(option.count) - 2] : 0;
   for (const Made& made : made_) {
@@ -201,12 +203,9 @@ SegmentChoice ForwardSegments::ChoiceOf(const Option& option) const {
     choice.remade[id] = choice.remade[of];
     choice.kept[id] = choice.kept[of];
   }
-  int begin = 0;
   for (int i = 0; i < option.count; ++i) {
-    const std::vector<int> nodes = NodesFor(begin, ends[static_cast<size_t>(i)], ends);
-    choice.nodes.insert(choice.nodes.end(), nodes.begin(), nodes.end());
-    choice.seconds += segments[static_cast<size_t>(i)].seconds;
-    begin = ends[static_cast<size_t>(i)];
+    const Segment& segment = segments[static_cast<size_t>(i)];
+    choice.seconds += i + 1 < option.count ? segment.seconds : segment.seconds_last;
   }
   choice.saving = option.own_saving;
   return choice;

@@ -27,7 +27,6 @@ struct SegmentChoice {
   // By value id; views have the entries of the values that they show.
   std::vector<bool> remade;  // made again when the backward pass first needs it
   std::vector<bool> kept;    // crosses into a segment that runs again
-  std::vector<int> nodes;    // those that probably run again
   int values = 0;            // of those made again, how many the backward pass reads
   int64_t bytes = 0;         // their sum
   int64_t saving = 0;        // an estimate of by how much less memory is in use at its peak, compared with keeping all
@@ -37,12 +36,11 @@ struct SegmentChoice {
 
 // Divides the forward pass at positions that few bytes cross, and estimates what is gained if the segments before a position run again. Of
 // a segment that does, what crosses into a later one that does as well is kept, what the backward pass cannot make again, and what is
-// small. Its other values are made again together, when the backward pass first reads one of them.
+// small. Its other values are made again when the backward pass first reads them, or one that depends on them.
 class ForwardSegments {
  public:
   // `saved`: by value id, whether the backward pass reads it. `seconds_of`: the time that the nodes at these positions take.
-  ForwardSegments(const Graph& graph, const Uses& uses, const std::vector<bool>& saved,
-                  std::function<double(const std::vector<int>& nodes)> seconds_of);
+  ForwardSegments(const Graph& graph, const std::vector<bool>& saved, std::function<double(const std::vector<int>& nodes)> seconds_of);
 
   // Returns the choice that saves the bytes in the least time, if in addition as many of the others' bytes as necessary are saved in
   // segments that do not run again; if none does, the one that saves the most. `others`: values that can be recomputed alone, those first
@@ -63,7 +61,7 @@ class ForwardSegments {
   struct Segment {
     int end = 0;  // after its last forward node
     int64_t crossing = 0, saved_inside = 0, saved_crossing = 0;
-    double seconds = 0;
+    double seconds = 0, seconds_last = 0;  // to make what is saved inside, or, of the last segment that runs again, all that is saved
   };
   // The first `count` of the segments that a size leads to run again.
   struct Option {
@@ -76,12 +74,11 @@ class ForwardSegments {
   ValueId shown(ValueId id) const { return shown_[static_cast<size_t>(id)]; }
   std::vector<int> Cuts(int64_t size) const;
   std::vector<Segment> SegmentsOf(int64_t size) const;
-  std::vector<int> NodesFor(int begin, int end, const std::vector<int>& ends) const;
+  double SecondsFor(int begin, int end, bool crossing) const;
   Option Best(int64_t size, int64_t wanted_bytes, const std::vector<RecomputeCandidate>& others) const;
   SegmentChoice ChoiceOf(const Option& option) const;
 
   const Graph& graph_;
-  const Uses& uses_;
   const std::function<double(const std::vector<int>&)> seconds_of_;
   std::vector<ValueId> shown_;     // by value id: what a view shows, or the value itself
   std::vector<int> forward_;       // positions of forward nodes

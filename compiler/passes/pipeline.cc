@@ -308,7 +308,7 @@ void RunCopyInputs(PassContext& c) {
 
 // A node that runs again depends on nothing of the backward pass. A second stream would run it early, and keep its result for long.
 void RunChooseStreams(PassContext& c) {
-  const bool one = c.recipe.streams == 0 && c.recompute.bytes > 0;
+  const bool one = c.recipe.streams == 0 && c.recomputed.values > 0;
   ChooseStreams(c.graph, one ? 1 : c.recipe.streams, c.recipe.threads, c.scheduled);
 }
 

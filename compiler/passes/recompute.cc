@@ -80,13 +80,13 @@ class Recomputer {
   // chosen; `alone`: the values that were chosen alone.
   void ChooseSegments(const Selection& nothing, const std::vector<RecomputeCandidate>& candidates,
                       const std::vector<RecomputeCandidate>& alone, int64_t wanted_bytes) {
-    const ForwardSegments segments(graph_, uses_, nothing.saved,
-                                   [&](const std::vector<int>& nodes) { return SecondsOfChain(kNoValue, nodes); });
+    const ForwardSegments segments(graph_, nothing.saved,
+                                   [&](const std::vector<int>& nodes) { return SecondsOfChain(kNoValue, nodes, &nothing.saved); });
     Selection best = s_;
     int64_t wanted = wanted_bytes;
     for (int round = 0; round < kMaxTries && best.sum.saving < wanted_bytes; ++round) {
       const SegmentChoice choice = segments.Choose(wanted, alone);
-      if (choice.nodes.empty()) break;
+      if (choice.values == 0) break;
       s_ = nothing;
       s_.remade = choice.remade;
       for (size_t id = 0; id < s_.saved.size(); ++id) {
@@ -176,13 +176,16 @@ class Recomputer {
 
   int64_t BytesOf(ValueId id) const { return graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype); }
 
-  // The time of the nodes that recompute a value, or several if `result` is none. Fusion makes one launch of connected pointwise ones,
-  // which reads and writes only what others make and read.
-  double SecondsOfChain(ValueId result, const std::vector<int>& chain) const {
+  // The time of the nodes that recompute a value, or several if `result` is none: those in `saved`, by value id. Fusion makes one launch of
+  // connected pointwise ones, which reads and writes only what others make and read.
+  double SecondsOfChain(ValueId result, const std::vector<int>& chain, const std::vector<bool>* saved = nullptr) const {
     std::set<ValueId> written{result};  // by the launches of pointwise nodes
     for (int at : chain) {
       const Node& node = graph_.nodes[static_cast<size_t>(at)];
       if (!CanFuse(graph_, node)) ForEachUse(node, [&](ValueId id) { written.insert(id); });
+      for (ValueId id : node.outputs) {
+        if (saved != nullptr && id != kNoValue && (*saved)[static_cast<size_t>(id)]) written.insert(id);
+      }
     }
     std::map<ValueId, Cost> open;  // the work of the launch that a pointwise result, which is not written, is a part of
     double seconds = 0;

@@ -1,4 +1,5 @@
 // A whole training run through the C table.
+#include <algorithm>
 #include <exception>
 #include <limits>
 #include <string>
@@ -31,6 +32,11 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int
   options.updates = given.updates;
   if (given.batch > 0) options.batch = given.batch;
   options.batch = std::min(options.batch, std::max<int64_t>(rows, 1));
+  // A plan may evaluate in batches of another size (eval.batch).
+  const auto evaluates = [](const Entry& entry) { return entry.kind == EntryKind::kEval; };
+  const auto eval = std::find_if(plan.entries.begin(), plan.entries.end(), evaluates);
+  const auto same = [&](const Entry& entry) { return evaluates(entry) && entry.batch == options.batch; };
+  if (eval != plan.entries.end() && std::none_of(plan.entries.begin(), plan.entries.end(), same)) options.eval_batch = eval->batch;
   options.patience = given.patience;
   if (given.evaluate_every != nullptr) options.evaluate = Interval::Parse(given.evaluate_every, "evaluate_every");
   Array(given.metrics, given.num_metrics, "the array of metrics");
@@ -179,7 +185,11 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
 
 // Without the lock, which Fit holds.
 GradloomStatus* StopFit(GradloomSession* session) {
-  return Guarded([&] { InItsProcess(session).stop_fit = true; });
+  return Guarded([&] {
+    GradloomSession& handle = InItsProcess(session);
+    const Begun begun(handle);
+    handle.stop_fit = true;
+  });
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ size_t EntryIndex(GradloomEntry entry) {
   return static_cast<size_t>(entry);
 }
 
-Call::Call(GradloomSession* session) : handle_(InItsProcess(session)), lock_(handle_.calls) {
+Call::Call(GradloomSession* session) : handle_(InItsProcess(session)), begun_(handle_), lock_(handle_.calls) {
   std::unique_lock lock(handle_.async);
   handle_.ended.wait(lock, [&] { return !handle_.running; });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -113,6 +114,18 @@ size_t EntryIndex(GradloomEntry entry);
 // Throws Error(kConfig) if it is null, or in a child of the process that made the session.
 GradloomSession& InItsProcess(GradloomSession* session);
 
+// A call on a session that has begun. Releasing the session waits for it.
+class Begun {
+ public:
+  explicit Begun(GradloomSession& session) : count_(session.begun) { ++count_; }
+  ~Begun() { --count_; }
+  Begun(const Begun&) = delete;
+  Begun& operator=(const Begun&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
 // Allows one call at a time on a session. Waits for a step that is running. Throws Error(kConfig) in a child of the process that made the
 // session.
 class Call {
@@ -127,6 +140,7 @@ class Call {
 
  private:
   GradloomSession& handle_;
+  const Begun begun_;  // before the lock: what the call touches last
   std::unique_lock<std::recursive_mutex> lock_;
 };
 

@@ -81,6 +81,7 @@ struct GradloomSession {
   const int forks = gradloom::ForkCount();  // of the process that made it, whose threads no child has
   // Held during each call. A thread can hold it several times, because callbacks of Fit may call the table.
   std::recursive_mutex calls;
+  std::atomic<int> begun{0};  // calls, including those that wait for the lock
   gradloom::Session session;
   gradloom::PlanIdentity identity;               // of the original plan: entries that are compiled later do not change it
   std::vector<gradloom::TensorFacts> inputs[3];  // of the plan

@@ -1,6 +1,8 @@
 // Sessions of the C table: creation, release and devices.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include "runtime/api/guard.h"
 #include "runtime/api/properties.h"
@@ -55,6 +57,8 @@ void ReleaseTrainingSession(GradloomSession* session) {
     const std::lock_guard waited(session->calls);
     if (session->fitting) return;
   }
+  // Those that have waited for the lock.
+  while (session->begun > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   session->background.Wait();
   delete session;
 }

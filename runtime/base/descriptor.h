@@ -1,8 +1,10 @@
 // A file descriptor with an owner that closes it.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace gradloom {
@@ -26,5 +28,15 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// Moves a descriptor of one of the standard streams, which the program has closed: what it prints all the same would be written into the
+// file. -1 and errno if there is no other one.
+inline int AboveStandardStreams(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+  close(fd);
+  errno = error;
+  return moved;
+}
 
 }  // namespace gradloom

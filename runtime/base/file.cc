@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/shortage.h"
@@ -68,16 +69,6 @@ int OpenForReading(const std::string& path) {
   } while (fd < 0 && errno == EINTR);
   if (fd < 0) FailRead("cannot open the file", path, errno);
   return fd;
-}
-
-// Moves a descriptor of one of the standard streams, which the program has closed: what it prints all the same would be written into the
-// file. -1 and errno if there is no other one.
-int AboveStandardStreams(int fd) {
-  if (fd < 0 || fd > STDERR_FILENO) return fd;
-  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
-  ::close(fd);
-  errno = error;
-  return moved;
 }
 
 // fsync, despite interruptions: a network file system may end it for a signal that the program handles.
@@ -152,8 +143,13 @@ OutputFile::OutputFile(std::string path, FileCalls& calls, std::string name)
   do {
     fd_ = calls_.Open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   } while (fd_ < 0 && errno == EINTR);
+  const bool made = fd_ >= 0;
   fd_ = AboveStandardStreams(fd_);
-  if (fd_ < 0) throw WriteError("cannot write the file", name_, errno);
+  if (fd_ < 0) {
+    const int error = errno;
+    if (made) calls_.Unlink(path_.c_str());
+    throw WriteError("cannot write the file", name_, error);
+  }
   // The lock tells a process that finds the file under its temporary name, on whatever host, that its writer is alive. Without support for
   // locks it has no effect.
   static_cast<void>(::flock(fd_, LOCK_EX | LOCK_NB));

@@ -4,9 +4,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -100,7 +100,7 @@ class Batches::Loader {
     threads_.reserve(static_cast<size_t>(wanted));
     try {
       while (static_cast<int>(threads_.size()) < wanted) threads_.emplace_back([this] { Work(); });
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {  // no thread, or no memory for one
       if (!threads_.empty()) return;
       throw Error(ErrorCode::kResource, std::string("cannot start a thread that reads rows: ") + error.what(), "",
                   "check the process's limits with ulimit -a");

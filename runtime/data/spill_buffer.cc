@@ -59,7 +59,7 @@ void SpillBuffer::Append(const void* data, int64_t bytes) {
 void SpillBuffer::Open() {
   const char* named = std::getenv("TMPDIR");
   folder_ = named != nullptr && *named != '\0' ? named : "/tmp";
-  Descriptor file(::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  Descriptor file(AboveStandardStreams(::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)));
   stays_ = file.get() < 0 || IsMemory(file.get());
   if (!stays_) file_ = std::move(file);
 }

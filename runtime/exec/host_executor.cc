@@ -10,6 +10,7 @@
 
 #include "runtime/base/default_floats.h"
 #include "runtime/base/fork_count.h"
+#include "runtime/exec/step_at_exit.h"
 
 namespace gradloom {
 
@@ -127,7 +128,7 @@ bool HostExecutor::UsesTeam(int entry) const {
 }
 
 void HostExecutor::Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
-  const bool foreign_team = (DefaultFloats::Replaced() || ForkCount() > 0) && UsesTeam(entry);
+  const bool foreign_team = (DefaultFloats::Replaced() || IsLeftByFork()) && UsesTeam(entry);
   if (omp_in_parallel() == 0 && !foreign_team) return RunHere(entry, feeds, params, std::move(next));
   std::exception_ptr error;
   outside_.Start([&] {
@@ -142,6 +143,7 @@ void HostExecutor::Run(int entry, std::span<const TensorView> feeds, const StepP
 }
 
 void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
+  const StepAtExit running;
   FinishPrefetch();
   CheckFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
   PreparedEntry& entry = Prepared(entry_index);

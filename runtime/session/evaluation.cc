@@ -133,7 +133,7 @@ ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data,
   const bool compared = kind == EntryKind::kEval && std::any_of(options.metrics.begin(), options.metrics.end(),
                                                                 [&](const MetricSpec& spec) { return data.is_lazy(spec.target); });
   if (weighted || compared) return {};
-  const int64_t batch = EvaluationBatch(options), rows = data.rows();
+  const int64_t batch = kind == EntryKind::kEval ? EvaluationBatch(options) : options.batch, rows = data.rows();
   std::map<int64_t, std::pair<int64_t, int64_t>> read;
   for (const int64_t size : {batch, rows % batch}) {
     if (size > 0) read[size] = session.RowsRead(kind, size);

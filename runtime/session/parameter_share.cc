@@ -239,9 +239,10 @@ AttachedParameters::AttachedParameters(const std::string& name) {
   const timeval limit{kSeconds, 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   int failed = 0;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kSeconds);  // the limit begins again after a signal
   do {
     failed = connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), address_bytes) == 0 ? 0 : errno;
-  } while (failed == EINTR);
+  } while (failed == EINTR && std::chrono::steady_clock::now() < deadline);
   if (failed != 0) {
     throw Error(ErrorCode::kConfig, "no parameters are shared under the name '" + Escaped(name) + "'", "",
                 "share them from a session on this host with ShareParameters");

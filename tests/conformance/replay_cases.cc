@@ -7,8 +7,8 @@
 //
 //   NAME  loss 0.12  gradient 0.30  parameter 0.08  passed
 //
-// The figures are the largest errors relative to the tolerance. --relax multiplies that of a case: where an element is within rounding
-// errors of a kink, the order of sums decides on which side the recording is. Ends with "N passed, N failed".
+// The figures are the largest errors relative to the tolerance. --relax multiplies that of the losses of a case: where an element is within
+// rounding errors of a kink, the order of sums decides on which side the recording is. Ends with "N passed, N failed".
 #include "tests/conformance/replay_cases.h"
 
 #include <algorithm>
@@ -32,15 +32,14 @@ namespace fs = std::filesystem;
 struct Arguments {
   std::vector<std::string> folders;
   RunOptions run;
-  std::map<std::string, double> relaxed;  // by the name of a case: the factor of its tolerances
+  std::map<std::string, double> relaxed;  // by the name of a case: the factor of its losses' tolerance
   std::string out;
 };
 
 constexpr char kUsage[] =
     "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs] "
     "[--recompute] [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any] "
-    "[--disable-pass "
-    "NAME]... [--out DIR]";
+    "[--disable-pass NAME]... [--relax NAME=FACTOR]... [--out DIR]";
 
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
@@ -132,7 +131,8 @@ bool Replay(const std::string& folder, const Arguments& arguments) {
   try {
     TrainingCase recorded = ReadTrainingCase(folder);
     name = recorded.name;
-    if (const auto relaxed = arguments.relaxed.find(name); relaxed != arguments.relaxed.end()) recorded.tolerance.Multiply(relaxed->second);
+    if (const auto relaxed = arguments.relaxed.find(name); relaxed != arguments.relaxed.end())
+      recorded.tolerance.MultiplyLoss(relaxed->second);
     const TrainingRun run = RunCase(recorded, arguments.run);
     if (!arguments.out.empty()) WriteRun(CallersPath(arguments.out), recorded, run);
     const Deviation deviation = Compare(recorded, run);

@@ -139,8 +139,8 @@ Json ParseFile(const std::string& path) {
 
 }  // namespace
 
-void Tolerance::Multiply(double factor) {
-  for (double* bound : {&loss_atol, &grad_atol, &grad_rtol, &param_atol, &param_rtol}) *bound *= factor;
+void Tolerance::MultiplyLoss(double factor) {
+  loss_atol *= factor;
   for (double& bound : loss_rtol_steps) bound *= factor;
 }
 

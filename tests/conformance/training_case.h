@@ -18,7 +18,7 @@ struct Tolerance {
   double param_atol = 0, param_rtol = 0;
   double outlier_fraction = 0;
 
-  void Multiply(double factor);  // all bounds
+  void MultiplyLoss(double factor);  // its bounds
 };
 
 struct TrainingCase {

@@ -361,8 +361,9 @@ class CommandTest(unittest.TestCase):
         self.run_command(["resume", "runs/by_model", "--epochs", "3"])
         for file in ("state.safetensors", "export/model.onnx"):
             self.assertEqual(*(sample_files.read(f"runs/{run}/{file}") for run in ("by_model", "by_plan")))
-        # A missing last batch is compiled, and a schedule may be changed.
-        self.run_command(["train", "--plan", "t.plan", "--data", "train.csv", "--map", "x=a..d", "--lr", "0.1", "--schedule", "cosine"])
+        # A missing last batch is compiled, and a schedule and the size of evaluations may be changed.
+        self.run_command(["train", "--plan", "t.plan", "--data", "train.csv", "--map", "x=a..d", "--lr", "0.1", "--schedule", "cosine",
+                          "--eval-split", "20%", "--eval-batch", "7"])
         for flags, said in ((["--batch", "8"], "data.batch = 16, but this run has 8"), (["--optimizer", "sgd"], 'optimizer.name = "adamw"'),
                             (["--devices", "cpu:2"], "devices.use"), (["--model", "sequence.onnx"], "another model")):
             self.assertIn(said, self.run_command(["train", "--plan", "t.plan", *data, *flags], 6).stderr)

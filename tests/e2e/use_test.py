@@ -554,6 +554,7 @@ class UseTest(unittest.TestCase):
             self.run_command([*TRAIN_LONG, "--name", name, *flags])
             with open(f"runs/{name}/metrics.jsonl") as file:
                 last[name] = [line for line in map(json.loads, file) if line["split"] == "eval"][-1]
+            self.assertEqual("eval, batch 7" in self.run_command(["inspect", f"runs/{name}/plan.plan"]).stdout, name == "evaluated_in_parts")
         whole, parts = last.values()
         for key in ("loss", "accuracy", "auroc"):
             self.assertAlmostEqual(whole[key], parts[key], delta=1e-5)

@@ -317,7 +317,7 @@ constexpr Key kKeys[] = {
      {},
      "eval_interval"},
     {"eval.batch", "--eval-batch", kInteger, kAll, "0", "global batch size of evaluations and predictions; 0: that of training", "", 0,
-     "eval_batch_size per_device_eval_batch_size val_batch_size"},
+     "eval_batch_size val_batch_size"},
     {"eval.best",
      "--best",
      kText,

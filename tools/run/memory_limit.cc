@@ -17,6 +17,8 @@ constexpr size_t kNamedBuffers = 3;
 
 bool Evaluates(const EntryRequest& entry) { return entry.kind == EntryKind::kEval || entry.kind == EntryKind::kPredict; }
 
+bool Trains(const EntryRequest& entry) { return !Evaluates(entry); }
+
 bool All(const EntryRequest&) { return true; }
 
 // The bytes of the plan if the entries that `varies` selects have this batch.
@@ -115,7 +117,8 @@ void CheckMemoryLimit(const Configuration& configuration, const Model& model, co
   const int64_t bytes = report.fullest().total_bytes();
   if (bytes <= limit) return;
   const bool evaluations = OnlyEvaluationsExceed(model, options, limit);
-  const auto varies = evaluations ? Evaluates : All;
+  const bool fixed = configuration.Integer("eval.batch") > 0;  // the batch of evaluations
+  const auto varies = evaluations ? Evaluates : fixed ? Trains : All;
   const int64_t batch = std::find_if(options.entries.begin(), options.entries.end(), varies)->batch;
   const int64_t fits = LargestBatch(model, options, batch, varies, bytes, limit);
   throw Error(ErrorCode::kLimit,
@@ -123,8 +126,9 @@ void CheckMemoryLimit(const Configuration& configuration, const Model& model, co
                   " needs " + Bytes(bytes) + FullestDevice(plan, report) + ", " + Bytes(bytes - limit) + " more than the limit of " +
                   Bytes(limit),
               "largest: " + LargestOf(report),
-              fits > 0 ? (evaluations ? "use --eval-batch " : "use --batch ") + std::to_string(fits) + ", which fits"
-                       : "even a batch of 1 does not fit: raise --memory-limit");
+              fits > 0                ? (evaluations ? "use --eval-batch " : "use --batch ") + std::to_string(fits) + ", which fits"
+              : fixed && !evaluations ? "use a smaller --batch and --eval-batch, or raise --memory-limit"
+                                      : "even a batch of 1 does not fit: raise --memory-limit");
 }
 
 }  // namespace gradloom

@@ -19,8 +19,11 @@ bool IsKept(const Key& key) {
   return (key.uses & kUseRecipe) != 0 && key.section() != "compiler" && std::string_view(key.name) != "model.path";
 }
 
-// Values that are stored as numbers in a plan, so that a run may change them.
-bool MayDiffer(const Key& key) { return key.section() == "schedule" || std::string_view(key.name) == "optimizer.lr"; }
+// Values that a run may change: what a plan stores as numbers, and the size of evaluations, for which entries are added.
+bool MayDiffer(const Key& key) {
+  const std::string_view name = key.name;
+  return key.section() == "schedule" || name == "optimizer.lr" || name == "eval.batch";
+}
 
 }  // namespace
 

@@ -218,6 +218,10 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, c
   made.model = std::make_unique<Model>(Model::FromBytes(model_bytes_, model_name_));
   made.options.import = ImportOptionsOf(configuration_);
   if (batch > 0) made.options.import.batch = batch;
+  // A run may have a size of its own for evaluations and predictions, unless the command names one.
+  const int64_t own = configuration_.Integer("eval.batch");
+  const OriginKind named = configuration_.origin("data.batch").kind;
+  if (batch == 0 && own > 0 && named != OriginKind::kFlag && named != OriginKind::kSet) made.options.import.batch = own;
   if (made.options.import.batch == 0) made.options.import.batch = kDefaultBatch;
   const OriginKind origin = configuration_.origin("model.shape").kind;
   if (origin != OriginKind::kFlag && origin != OriginKind::kSet) {

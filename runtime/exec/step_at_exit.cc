@@ -1,0 +1,57 @@
+#include "runtime/exec/step_at_exit.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+namespace gradloom {
+namespace {
+
+// A step that waits for another process may never end.
+constexpr auto kLimit = std::chrono::seconds(5);
+
+std::atomic<int> running{0};
+std::atomic<bool> ends{false};
+thread_local int here = 0;
+
+void WaitForOthers() {
+  ends = true;
+  const auto limit = std::chrono::steady_clock::now() + kLimit;
+  while (running > here && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// Handlers run before the destructors of libraries, in the reverse order of their registration: this one, before the first step, after
+// those of the program.
+void Register() {
+  static const bool registered = [] {
+    std::atexit(WaitForOthers);
+    // The steps of other threads do not run in a child.
+    pthread_atfork(nullptr, nullptr, [] { running = here; });
+    return true;
+  }();
+  static_cast<void>(registered);
+}
+
+}  // namespace
+
+StepAtExit::StepAtExit() {
+  Register();
+  ++running;
+  ++here;
+  // Not within a step of a thread that has called exit itself.
+  if (ends && here == 1) {
+    --running;
+    while (true) pause();
+  }
+}
+
+StepAtExit::~StepAtExit() {
+  --here;
+  --running;
+}
+
+}  // namespace gradloom
