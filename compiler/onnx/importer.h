@@ -237,7 +237,7 @@ class Importer {
   // The value in the innermost body for a value of the graph at `depth`.
   ValueId Inner(ValueId id, size_t depth);
   ValueId Capture(RegionFrame& frame, size_t depth, ValueId id);
-  void BeginRegion();
+  void BeginRegion(const std::string& where);
   RegionFrame EndRegion(const std::vector<ValueId>& results);
   // Like RunGraph. Errors at a batch other than the file's are reported as errors of the file's batch.
   std::vector<Binding> RunRegion(const onnx::GraphProto& graph, Scope& scope);

@@ -69,10 +69,10 @@ ValueId Importer::Capture(RegionFrame& frame, size_t depth, ValueId id) {
   return inner;
 }
 
-void Importer::BeginRegion() {
+void Importer::BeginRegion(const std::string& where) {
   if (frames_.size() == kMaxNesting) {
     throw Error(ErrorCode::kLimit, "branches and loops that the data decides are nested more than " + std::to_string(kMaxNesting) + " deep",
-                "", "export the model with conditions and trip counts that are constant");
+                where, "export the model with conditions and trip counts that are constant");
   }
   RegionFrame frame;
   frame.graph = std::make_unique<Graph>();
@@ -114,7 +114,7 @@ void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, cons
   const std::string where = Describe(node);
   std::vector<RegionFrame> made;
   for (const auto& [name, branch] : {std::pair("then", &then_branch), std::pair("else", &else_branch)}) {
-    BeginRegion();
+    BeginRegion(where);
     Scope body = Nested(scope, node.origin + "/" + name + "/");
     body.depth = frames_.size();
     made.push_back(EndRegion(Tensors(RunRegion(*branch, body), where)));
@@ -202,7 +202,7 @@ class Importer::LoopRegion {
 
   RegionFrame MakeBody(const Scope& scope) {
     std::vector<ValueType> before = TypesOf(i_.emitter().graph(), states_);
-    i_.BeginRegion();
+    i_.BeginRegion(Describe(node_));
     Scope body = i_.Nested(scope, node_.origin + "/body/");
     body.depth = i_.frames_.size();
     const ValueId trip = AddInput("trip", {DType::kInt64, {}});

@@ -138,7 +138,7 @@ ROWS = {
     "A11": ("If 2,000 deep", lambda: deep_ifs(2000), "E-PARSE", ["nested deeper than 64"]),
     "A12": ("a checkpoint of onnxruntime-training", lambda: b"\x08\x00\x00\x00ODTC\xf4\xff\xff\xff" + bytes(90), "E-PARSE",
             ["this is a checkpoint of onnxruntime-training", "export_model_for_inferencing"]),
-    "A10b": ("If 18 deep", lambda: nested_ifs(18, (2, 4)), "E-LIMIT", ["nested more than 16 deep", "'if2'"]),
+    "A10b": ("If 18 deep", lambda: nested_ifs(18, (2, 4)), "E-LIMIT", ["nested more than 16 deep", "if2"]),
     "B01": ("no graph", lambda: gemm(lambda m: m.ClearField("graph")), "E-SCHEMA", ["no graph"]),
     "B02": ("no ir_version", lambda: gemm(lambda m: m.ClearField("ir_version")), "E-SCHEMA", ["ir_version"]),
     "B03": ("an ir_version of the future", lambda: gemm(put(ir_version=999)), "E-VERSION", ["ir_version 999"]),
