@@ -306,20 +306,27 @@ ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options,
 
 // --- a batch that is open by name alone ----------------------------------------------------------
 
+// The shape that the file declares for an output; null if it declares none of the same rank.
+const onnx::TensorShapeProto* DeclaredShape(const ModelFile& file, const ImportedGraph& imported, ValueId id) {
+  const auto renamed = imported.output_names.find(id);
+  const std::string& name = renamed == imported.output_names.end() ? imported.graph->value(id).name : renamed->second;
+  for (const auto& info : file.proto.graph().output()) {
+    const auto& declared = info.type().tensor_type().shape();
+    if (info.name() == name && declared.dim_size() == imported.graph->value(id).shape.rank()) return &declared;
+  }
+  return nullptr;
+}
+
 // Whether outputs have the batch size where the file declares it. If it declares it along several axes of an output, only the first counts:
 // PyTorch's legacy exporter gives the name to other extents, too, if they are the same in the example.
 bool OutputsHaveBatch(const ModelFile& file, const ImportedGraph& imported, const BatchNumbers& batch) {
   for (ValueId id : imported.graph->outputs) {
-    const auto renamed = imported.output_names.find(id);
-    const std::string& name = renamed == imported.output_names.end() ? imported.graph->value(id).name : renamed->second;
+    const onnx::TensorShapeProto* const declared = DeclaredShape(file, imported, id);
+    if (declared == nullptr) continue;
     const Shape& shape = imported.graph->value(id).shape;
-    for (const auto& info : file.proto.graph().output()) {
-      const auto& declared = info.type().tensor_type().shape();
-      if (info.name() != name || declared.dim_size() != shape.rank()) continue;
-      int axis = 0;
-      while (axis < shape.rank() && declared.dim(axis).dim_param() != batch.symbol) ++axis;
-      if (axis < shape.rank() && shape[axis] != batch.actual) return false;
-    }
+    int axis = 0;
+    while (axis < shape.rank() && declared->dim(axis).dim_param() != batch.symbol) ++axis;
+    if (axis < shape.rank() && shape[axis] != batch.actual) return false;
   }
   return true;
 }
@@ -423,15 +430,10 @@ int64_t BatchOfOutputs(const ModelFile& file) {
 // Whether the outputs have the shapes that the file declares, as far as these are numbers.
 bool OutputsAsDeclared(const ModelFile& file, const ImportedGraph& imported) {
   return std::all_of(imported.graph->outputs.begin(), imported.graph->outputs.end(), [&](ValueId id) {
-    const auto renamed = imported.output_names.find(id);
-    const std::string& name = renamed == imported.output_names.end() ? imported.graph->value(id).name : renamed->second;
+    const onnx::TensorShapeProto* const declared = DeclaredShape(file, imported, id);
     const Shape& shape = imported.graph->value(id).shape;
-    for (const auto& info : file.proto.graph().output()) {
-      const auto& declared = info.type().tensor_type().shape();
-      if (info.name() != name || declared.dim_size() != shape.rank()) continue;
-      for (int axis = 0; axis < shape.rank(); ++axis) {
-        if (declared.dim(axis).has_dim_value() && declared.dim(axis).dim_value() != shape[axis]) return false;
-      }
+    for (int axis = 0; declared != nullptr && axis < shape.rank(); ++axis) {
+      if (declared->dim(axis).has_dim_value() && declared->dim(axis).dim_value() != shape[axis]) return false;
     }
     return true;
   });
