@@ -172,8 +172,7 @@ class FreeRanges {
   std::set<std::pair<int64_t, int64_t>> by_size_;  // (bytes, offset)
 };
 
-// Best fit in order of time. A range is free for a stream when its last owner is
-// over for it: earlier owners were over when that one began.
+// Best fit in order of time. A range is free for a stream when its last owner is over for it: earlier owners were over when that one began.
 class TimeOrder {
  public:
   TimeOrder(std::vector<Interval>& intervals, int streams)

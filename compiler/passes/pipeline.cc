@@ -82,14 +82,17 @@ void RunExpandDerivatives(PassContext& c) {
   ExpandDerivatives(builder);
 }
 
-void RunWriteOutEinsum(PassContext& c) {
-  const auto write_out = [&](Graph& graph) {
+// On the bodies of branches and loops, too.
+void RunOnBodies(PassContext& c, void (*pass)(GraphBuilder& builder)) {
+  const auto run = [&](Graph& graph) {
     GraphBuilder builder(graph, c.rules);
-    WriteOutEinsum(builder);
+    pass(builder);
   };
-  ForEachBody(c.graph, write_out);
-  write_out(c.graph);
+  ForEachBody(c.graph, run);
+  run(c.graph);
 }
+
+void RunWriteOutEinsum(PassContext& c) { RunOnBodies(c, WriteOutEinsum); }
 
 // Whether layers may be fused: an update has no model, and parts of a model that are placed by patterns are found by the names of their
 // nodes.
@@ -115,14 +118,7 @@ void RunFuseGelu(PassContext& c) {
 }
 
 // Also if nodes are placed by name: it is needed for finite results, and a Softplus keeps the name of the operator that it replaces.
-void RunFuseSoftplus(PassContext& c) {
-  const auto fuse = [&](Graph& graph) {
-    GraphBuilder builder(graph, c.rules);
-    FuseSoftplus(builder);
-  };
-  ForEachBody(c.graph, fuse);
-  fuse(c.graph);
-}
+void RunFuseSoftplus(PassContext& c) { RunOnBodies(c, FuseSoftplus); }
 
 void RunFuseLinear(PassContext& c) {
   if (!MayFuseLayers(c)) return;

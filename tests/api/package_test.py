@@ -148,15 +148,7 @@ class PageTest(unittest.TestCase):
         return said.getvalue()
 
 
-class SessionTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        import gradloom
-        cls.gradloom = gradloom
-        cls.plan = gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", optimizer="adam", lr=0.01, batch=16, gradients=True)
-        random = np.random.default_rng(5)
-        cls.x, cls.y = random.normal(size=(16, 13)).astype(np.float32), random.normal(size=(16, 1)).astype(np.float32)
-
+class SessionTest(installed_package.HousingTest):
     def test_steps_match_the_formula(self):
         """An SGD step computed in numpy: the gradient of the last layer's bias is twice the mean error."""
         plan = self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", optimizer="sgd", lr=0.1, batch=16)

@@ -25,15 +25,7 @@ def setUpModule():
     FOLDER = installed_package.install(WHEEL, MODELS)
 
 
-class SessionTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        import gradloom
-        cls.gradloom = gradloom
-        cls.plan = gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", optimizer="adam", lr=0.01, batch=16, gradients=True)
-        random = np.random.default_rng(5)
-        cls.x, cls.y = random.normal(size=(16, 13)).astype(np.float32), random.normal(size=(16, 1)).astype(np.float32)
-
+class SessionTest(installed_package.HousingTest):
     def script(self, text, within=60):
         """Runs a program that has a session on the given devices, and inputs. Returns its output and exit code."""
         begin = f"""
