@@ -42,7 +42,7 @@ typedef struct GradloomModel GradloomModel;           /* an ONNX model in memory
 typedef struct GradloomPlan GradloomPlan;             /* a verified plan; constant */
 typedef struct GradloomCheckpoint GradloomCheckpoint; /* a checkpoint in memory; constant */
 typedef struct GradloomSession GradloomSession;       /* a plan with its state, on its devices */
-typedef struct GradloomDataset GradloomDataset;       /* a table of samples in memory; constant */
+typedef struct GradloomDataset GradloomDataset;       /* a table of samples; constant */
 typedef struct GradloomBatches GradloomBatches;       /* the batches of an epoch */
 typedef struct GradloomAttached GradloomAttached;     /* parameters that a session shares; constant except for their elements */
 

@@ -7,6 +7,7 @@
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
 #include "runtime/data/training_data.h"
+#include "runtime/exec/memory.h"
 #include "runtime/plan/sample_axes.h"
 
 namespace gradloom::api {
@@ -44,6 +45,9 @@ DataOptions OptionsFor(const GradloomDataOptions& given, const GradloomPlan& pla
   if (given.eval_path != nullptr) options.eval = given.eval_path;
   if (given.eval_split != nullptr) options.eval_split = given.eval_split;
   if (given.format != nullptr) options.format = given.format;
+  options.on_demand = true;
+  options.large_rows = false;
+  options.large_bytes = LargeBytesFor(FreeHostBytes());
   options.classes = TargetClasses(plan);
   const std::vector<TensorFacts>& known = plan.inputs[GRADLOOM_PREDICT];
   for (const TensorFacts& feed : plan.inputs[GRADLOOM_TRAIN]) {

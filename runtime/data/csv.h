@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
+#include "runtime/data/data_limits.h"
 #include "runtime/data/stored_array.h"
 
 namespace gradloom {
@@ -57,8 +57,8 @@ struct CsvOptions {
   char delimiter = ',';
   int64_t max_field_bytes = 64 << 10;
   int64_t max_columns = 1 << 20;
-  // Limit for the file, and for its unpacked text.
-  int64_t limit_bytes = kFileLimitBytes;
+  // Limit for the file; its text may unpack to UnpackedLimit.
+  int64_t limit_bytes = kDataLimitBytes;
   // Limit for the numbers of a selection; more are not kept in memory (SpillBuffer).
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };

@@ -106,8 +106,9 @@ std::shared_ptr<const RowSource> StoredColumn(const DataFile& file, const Column
   if (!array) return nullptr;
   types[feed.name] = RowType(array->dtype, array->shape);
   const int64_t width = DTypeBytes(array->dtype), row_bytes = WithRows(feed.shape, 1).elements() * width;
-  const bool large_rows = row_bytes >= kMinStoredBytes && !reading.measured.contains(feed.name);
-  if (!large_rows && array->shape.elements() * width < reading.large_bytes) return nullptr;
+  const bool large_rows = reading.large_rows && row_bytes >= kMinStoredBytes && !reading.measured.contains(feed.name);
+  const int64_t bytes = array->shape.elements() * std::max(width, DTypeBytes(feed.dtype));
+  if (!large_rows && bytes < reading.large_bytes) return nullptr;
   return RowsOf(std::move(*array), file, source, feed, reading);
 }
 
@@ -263,6 +264,17 @@ Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const Col
   return data;
 }
 
+// Names the columns that are too large for the memory of this process.
+void NoteStored(const Dataset& data, const ColumnMap& columns, std::vector<std::string>& notes) {
+  for (const auto& [name, column] : data.lazy_columns()) {
+    const auto mapped = columns.find(name);
+    if (mapped != columns.end() && AreImagePaths(mapped->second)) continue;
+    const RowSource& rows = *column.source;
+    const int64_t bytes = rows.rows() * rows.row_shape().elements() * DTypeBytes(rows.dtype());
+    notes.push_back("data    '" + Escaped(name) + "' has " + std::to_string(bytes >> 20) + " MiB: rows are read when they are needed");
+  }
+}
+
 // If the rows of a target have another shape than `row`, but one that fits if the loss reads the classes along another axis: which one.
 std::string ClassAxisHelp(const Dataset& data, const std::string& target, const Shape& row, const FeedReading& reading) {
   const auto range = reading.classes.find(target);
@@ -365,7 +377,9 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
     CheckSameTypes(file, types, first, first_types);
     if (counts != nullptr) counts->push_back({std::filesystem::path(file.path).filename().string(), parts.back().rows.rows()});
   }
-  return Joined(std::move(parts));
+  Dataset data = Joined(std::move(parts));
+  if (!reading.large_rows && KindOfDataFile(first) != DataFileKind::kImages) NoteStored(data, columns, notes);
+  return data;
 }
 
 }  // namespace gradloom

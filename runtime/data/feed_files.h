@@ -19,7 +19,8 @@ struct FeedReading {
   const std::set<std::string>& targets;
   const std::map<std::string, ClassRange>& classes;
   bool on_demand = false;
-  int64_t large_bytes = kLargeBytes;
+  bool large_rows = true;
+  int64_t large_bytes = kLargeBytes;    // of each feed
   std::set<std::string> measured = {};  // feeds with transforms that are measured, which reads all rows
   std::set<std::string> filled = {};    // feeds with transforms that replace missing numbers
   bool numbers_classes = false;         // whether names that are not known are numbered: in training data

@@ -9,6 +9,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "runtime/data/spill_buffer.h"
 #include "runtime/data/unpacked_file.h"
 
@@ -63,7 +64,7 @@ struct Head {
   int64_t head_bytes = 0, bytes = 0;  // size of the header and of the elements
 };
 
-Head ReadHead(UnpackedFile& file, int64_t limit_bytes) {
+Head ReadHead(UnpackedFile& file) {
   const std::string where = Escaped(file.path(), 4096);
   unsigned char head[4];
   ReadExactly(file, head, sizeof head);
@@ -80,17 +81,19 @@ Head ReadHead(UnpackedFile& file, int64_t limit_bytes) {
     ReadExactly(file, word, sizeof word);
     const int64_t extent = int64_t{word[0]} << 24 | word[1] << 16 | word[2] << 8 | word[3];
     const auto product = CheckedMul(bytes, extent);
-    if (extent > INT32_MAX || !product || *product > limit_bytes) {
+    if (extent > INT32_MAX || !product || *product > file.limit_bytes()) {
       throw Error(ErrorCode::kData, "an extent of " + std::to_string(extent) + " makes the array larger than the limit", where);
     }
     extents.push_back(extent);
     bytes = *product;
   }
+  const int64_t head_bytes = 4 + 4 * int64_t{head[3]};
   // A short file must not allocate a large tensor: gzip compresses to about a thousandth at best.
   if (bytes / 1100 > file.file_bytes()) {
     throw Error(ErrorCode::kData, "the file is too short for " + Shape(extents).ToString(), where, "download or copy it again");
   }
-  return {dtype, Shape(extents), 4 + 4 * int64_t{head[3]}, bytes};
+  if (!file.packed() && bytes > file.file_bytes() - head_bytes) throw TruncatedError(file.path());
+  return {dtype, Shape(extents), head_bytes, bytes};
 }
 
 Error TrailingBytesError(const Shape& shape, const std::string& path) {
@@ -112,7 +115,7 @@ StoredArray Unpack(UnpackedFile& file, const Head& head) {
 
 Tensor ReadIdx(const std::string& path, int64_t limit_bytes) {
   UnpackedFile file(path, limit_bytes);
-  const Head head = ReadHead(file, limit_bytes);
+  const Head head = ReadHead(file);
   Tensor tensor(head.dtype, head.shape);
   ReadExactly(file, tensor.data(), tensor.bytes());
   CheckEnd(file, head.shape);
@@ -122,7 +125,7 @@ Tensor ReadIdx(const std::string& path, int64_t limit_bytes) {
 
 std::optional<StoredArray> OpenIdx(const std::string& path, int64_t unpack_bytes, int64_t limit_bytes) {
   UnpackedFile unpacked(path, limit_bytes);
-  const Head head = ReadHead(unpacked, limit_bytes);
+  const Head head = ReadHead(unpacked);
   if (unpacked.packed() && head.bytes < unpack_bytes) return std::nullopt;
   if (unpacked.packed()) return Unpack(unpacked, head);
   const auto file = std::make_shared<const InputFile>(path, limit_bytes);

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
+#include "runtime/data/data_limits.h"
 #include "runtime/data/stored_array.h"
 
 namespace gradloom {
@@ -14,11 +14,11 @@ namespace gradloom {
 // The format: two zero bytes, a byte for the type (0x08 uint8, 0x09 int8, 0x0B int16, 0x0C int32, 0x0D float32, 0x0E float64), a byte for
 // the rank, the extents as big-endian int32, the elements in row-major order, big-endian. Throws Error(kData) naming the file for another
 // start, an unknown type, and extents that do not fit the file; Error(kIo), Error(kLimit) like UnpackedFile.
-Tensor ReadIdx(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+Tensor ReadIdx(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // Opens the array of a file, which stays open. A gzipped one is unpacked by this call into a SpillBuffer if it has `unpack_bytes` or more;
 // nullopt if it has fewer. Throws like ReadIdx.
-std::optional<StoredArray> OpenIdx(const std::string& path, int64_t unpack_bytes, int64_t limit_bytes = kFileLimitBytes);
+std::optional<StoredArray> OpenIdx(const std::string& path, int64_t unpack_bytes, int64_t limit_bytes = kDataLimitBytes);
 
 // Whether a name is that of an IDX file: "x.idx", "train-images-idx3-ubyte", either with ".gz".
 bool IsIdxName(const std::string& path);

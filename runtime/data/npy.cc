@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/base/checked.h"
+#include "runtime/base/file.h"
 #include "runtime/base/utf8.h"
 
 namespace gradloom {

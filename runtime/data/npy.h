@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
+#include "runtime/data/data_limits.h"
 #include "runtime/data/stored_array.h"
 
 namespace gradloom {
@@ -17,10 +17,10 @@ namespace gradloom {
 // Error(kData) naming the file for a header that is damaged or does not fit the file's size, for Python objects (reading them would run
 // code from the file), for text, and for dtypes without a counterpart here (complex, dates, records); Error(kIo) and Error(kLimit) like
 // InputFile.
-Tensor ReadNpy(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+Tensor ReadNpy(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // Opens the array of a file, which stays open; nullopt if its elements are not in row-major order. Throws like ReadNpy.
-std::optional<StoredArray> OpenNpy(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+std::optional<StoredArray> OpenNpy(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // The same for arrays inside other files. `read` returns exactly the requested number of bytes, at least 1, or throws; `bytes` is the size
 // of the whole array file; `where` names it in errors.

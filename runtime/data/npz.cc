@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/base/checked.h"
+#include "runtime/base/file.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/spill_buffer.h"
 
@@ -272,12 +273,13 @@ CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
   std::vector<EntryInfo> entries;
   std::set<std::string> names;
   int64_t total = 0;
+  const int64_t unpacked = UnpackedLimit(file.bytes(), limit_bytes);
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
   for (zip_int64_t i = 0; i < count; ++i) {
     entries.push_back(CheckEntry(archive.get(), static_cast<zip_uint64_t>(i), where));
     const auto sum = CheckedAdd(total, entries.back().bytes);
-    if (!sum || *sum > limit_bytes) {
-      throw Error(ErrorCode::kLimit, "unpacked, the arrays have more bytes than the limit of " + std::to_string(limit_bytes), where);
+    if (!sum || *sum > unpacked) {
+      throw Error(ErrorCode::kLimit, "unpacked, the arrays have more bytes than the limit of " + std::to_string(unpacked), where);
     }
     total = *sum;
     if (!names.insert(entries.back().name).second)
@@ -292,27 +294,62 @@ int64_t LittleEndian(std::string_view bytes) {
   return value;
 }
 
-// The offset of the bytes of an entry that is stored uncompressed, which libzip does not provide. -1 for an archive that is not written as
-// numpy does: with a comment, in several parts, or with offsets past 4 GiB. `index` refers to the central directory.
-int64_t FindStored(const InputFile& file, zip_uint64_t index, int64_t entry_bytes) {
-  constexpr int64_t kEndBytes = 22, kDirectoryBytes = 46, kLocalBytes = 30;
-  const auto read = [&](int64_t at, int64_t bytes) {
-    std::string text(static_cast<size_t>(bytes), '\0');
-    if (at < 0 || at > file.bytes() - bytes) return std::string();
-    file.ReadAt(at, text.data(), bytes);
-    return text;
-  };
-  const std::string end = read(file.bytes() - kEndBytes, kEndBytes);
+// Bytes of an archive; fewer than asked for, none, where it has not as many.
+std::string BytesAt(const InputFile& file, int64_t at, int64_t bytes) {
+  if (at < 0 || at > file.bytes() - bytes) return "";
+  std::string text(static_cast<size_t>(bytes), '\0');
+  file.ReadAt(at, text.data(), bytes);
+  return text;
+}
+
+// A number in 32 bits that says that there is one in 64 bits elsewhere, because it does not fit.
+constexpr int64_t kIn64Bits = 0xFFFFFFFF;
+
+// Where the central directory begins; -1 for an archive that is not written as numpy does.
+int64_t FindDirectory(const InputFile& file) {
+  constexpr int64_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56;
+  const std::string end = BytesAt(file, file.bytes() - kEndBytes, kEndBytes);
   if (!end.starts_with("PK\5\6")) return -1;
-  int64_t at = LittleEndian(std::string_view(end).substr(16, 4));
-  std::string entry;
+  const int64_t begin = LittleEndian(std::string_view(end).substr(16, 4));
+  if (begin != kIn64Bits) return begin;
+  const std::string locator = BytesAt(file, file.bytes() - kEndBytes - kLocatorBytes, kLocatorBytes);
+  if (!locator.starts_with("PK\6\7")) return -1;
+  const std::string end64 = BytesAt(file, LittleEndian(std::string_view(locator).substr(8, 8)), kEnd64Bytes);
+  return end64.starts_with("PK\6\6") ? LittleEndian(std::string_view(end64).substr(48, 8)) : -1;
+}
+
+// Where the header before the bytes of an entry begins, from its record in the central directory and the extra fields after that; -1 like
+// FindDirectory. The field of 64-bit numbers has only those that do not fit 32 bits: the unpacked size, the packed size, the offset.
+int64_t FindLocalHeader(std::string_view entry, std::string_view extra) {
+  const int64_t begin = LittleEndian(entry.substr(42, 4));
+  if (begin != kIn64Bits) return begin;
+  while (extra.size() >= 4) {
+    const auto bytes = static_cast<size_t>(LittleEndian(extra.substr(2, 2)));
+    if (LittleEndian(extra.substr(0, 2)) == 1) {
+      size_t at = 4;
+      for (const size_t size : {24, 20}) at += LittleEndian(entry.substr(size, 4)) == kIn64Bits ? 8 : 0;
+      return at + 8 <= std::min(extra.size(), 4 + bytes) ? LittleEndian(extra.substr(at, 8)) : -1;
+    }
+    extra.remove_prefix(std::min(extra.size(), 4 + bytes));
+  }
+  return -1;
+}
+
+// The offset of the bytes of an entry that is stored uncompressed, which libzip does not provide. -1 for an archive that is not written as
+// numpy does: with a comment, or in several parts. `index` refers to the central directory.
+int64_t FindStored(const InputFile& file, zip_uint64_t index, int64_t entry_bytes) {
+  constexpr int64_t kDirectoryBytes = 46, kLocalBytes = 30;
+  const auto read = [&](int64_t at, int64_t bytes) { return BytesAt(file, at, bytes); };
+  int64_t at = FindDirectory(file);
+  std::string entry, extra;
   for (zip_uint64_t i = 0; i <= index; ++i) {
     entry = read(at, kDirectoryBytes);
     if (!entry.starts_with("PK\1\2")) return -1;
-    for (const size_t length : {28, 30, 32}) at += LittleEndian(std::string_view(entry).substr(length, 2));
-    at += kDirectoryBytes;
+    const auto length = [&](size_t field) { return LittleEndian(std::string_view(entry).substr(field, 2)); };
+    extra = read(at + kDirectoryBytes + length(28), length(30));
+    at += kDirectoryBytes + length(28) + length(30) + length(32);
   }
-  const int64_t local_at = LittleEndian(std::string_view(entry).substr(42, 4));
+  const int64_t local_at = FindLocalHeader(entry, extra);
   const std::string local = read(local_at, kLocalBytes);
   if (!local.starts_with("PK\3\4")) return -1;
   int64_t begin = local_at + kLocalBytes;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
+#include "runtime/data/data_limits.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/stored_array.h"
 
@@ -19,29 +19,29 @@ namespace gradloom {
 // claims, encrypted or compressed in another way, two entries of one name, a name with a ".." component, and what ReadNpy refuses. Throws
 // Error(kLimit) if the file, or all arrays unpacked, exceed `limit_bytes`: before any is unpacked, and no entry is ever unpacked beyond its
 // claim.
-std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 // Only the arrays of these names that exist. Throws Error(kData) for text among them.
-std::map<std::string, Tensor> ReadNpz(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes = kFileLimitBytes);
+std::map<std::string, Tensor> ReadNpz(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes = kDataLimitBytes);
 
 // All arrays, those of text apart.
 struct NpzArrays {
   std::map<std::string, Tensor> numbers;
   std::map<std::string, NpyText> texts;
 };
-NpzArrays ReadNpzArrays(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+NpzArrays ReadNpzArrays(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // The names of the arrays, in the order of the file. Throws like ReadNpz, but unpacks nothing.
-std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // The shapes of the arrays of these names that exist, of numbers or of text. Unpacks only the headers of these, and compares no checksums.
 // Throws like ReadNpz.
-std::map<std::string, Shape> NpzShapes(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes = kFileLimitBytes);
+std::map<std::string, Shape> NpzShapes(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes = kDataLimitBytes);
 
 // Opens one array of a file, which stays open; nullopt if there is none of this name, or like OpenNpy. Checksums are not compared. A
 // compressed array is unpacked by this call into a SpillBuffer if it has `unpack_bytes` or more; nullopt if it has fewer. Throws like
 // ReadNpz.
 std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t unpack_bytes,
-                                   int64_t limit_bytes = kFileLimitBytes);
+                                   int64_t limit_bytes = kDataLimitBytes);
 
 // Writes arrays uncompressed, or deflated with `compress`; the same content gives the same bytes. Throws like NpyHeader and AtomicFile, and
 // Error(kData) for a name that ReadNpz would refuse.

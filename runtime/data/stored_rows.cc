@@ -80,7 +80,7 @@ class StoredRows : public RowSource {
 }  // namespace
 
 bool CanBeStored(DType have, DType wanted) {
-  if (IsFloating(wanted)) return true;
+  if (IsFloating(wanted) || have == wanted) return true;
   return wanted == DType::kInt64 && !IsFloating(have) && have != DType::kUint64;
 }
 

@@ -23,8 +23,8 @@ struct StoredRowsOptions {
   std::string column;
 };
 
-// Whether elements of a file can be converted without looking at their values: any numbers to floating point, and integers that cannot be
-// larger to int64.
+// Whether elements of a file can be converted without looking at their values: none at all, any numbers to floating point, and integers
+// that cannot be larger to int64.
 bool CanBeStored(DType have, DType wanted);
 
 // A row has the same bits as in a column in memory (Dataset::Fit, Transform::Apply).

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 
 namespace gradloom {
 namespace {

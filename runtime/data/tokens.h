@@ -5,18 +5,18 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
+#include "runtime/data/data_limits.h"
 #include "runtime/data/stored_array.h"
 
 namespace gradloom {
 
 // Reads tokens as uint16, little-endian: llm.c's files (a header of 256 int32: 20240520, version 1, the number of tokens), or only tokens.
 // Throws Error(kData) for another version, a count that does not fit the file, half a token.
-std::vector<uint16_t> ReadTokens(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+std::vector<uint16_t> ReadTokens(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // The same for a file that stays open, as one axis. Throws like ReadTokens.
-StoredArray OpenTokens(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+StoredArray OpenTokens(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // Training data for a language model: windows of `length` tokens, one after another, and for each token the one that follows it.
 struct TokenWindows {

@@ -125,6 +125,17 @@ Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRa
   return data;
 }
 
+FeedReading ReadingOf(const DataOptions& options, const std::vector<Feed>& model_feeds) {
+  // A process that shares its rows with others has no use for what it does not read. One that needs all has as much in memory as fits.
+  const int64_t feeds = options.large_rows ? 1 : std::max<int64_t>(std::ssize(model_feeds), 1);
+  return {.targets = options.targets,
+          .classes = options.classes,
+          .on_demand = options.on_demand,
+          .large_rows = options.large_rows,
+          .large_bytes = std::max<int64_t>(options.large_bytes / feeds, 1),
+          .sample_axis = SampleAxisOf(model_feeds)};
+}
+
 // Says along which axis a loss reads the classes if the labels do not tell: they have the same shape for another axis.
 void NoteClassAxes(const FeedReading& reading, std::vector<std::string>& notes) {
   for (const auto& [target, range] : reading.classes) {
@@ -202,6 +213,8 @@ std::string DifferenceOfClasses(ClassNames before, ClassNames now) {
 
 }  // namespace
 
+int64_t LargeBytesFor(int64_t free_bytes) { return std::max(free_bytes / 4, kLargeBytes); }
+
 double ParseShare(const std::string& text) {
   std::string_view rest = text;
   const std::optional<double> value = TakeNumber<double>(rest);
@@ -219,10 +232,8 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     throw Error(ErrorCode::kConfig, "evaluation data and a share held back for evaluation are both given", "--eval-split",
                 "leave out --eval-data or --eval-split");
   }
-  FeedReading reading{
-      .targets = options.targets, .classes = options.classes, .on_demand = options.on_demand, .large_bytes = options.large_bytes};
+  FeedReading reading = ReadingOf(options, model_feeds);
   reading.numbers_classes = true;
-  reading.sample_axis = SampleAxisOf(model_feeds);
   for (const auto& [name, texts] : options.transforms) {
     if (std::any_of(texts.begin(), texts.end(), Transform::IsMeasured)) reading.measured.insert(name);
     if (std::any_of(texts.begin(), texts.end(), Transform::IsFill)) reading.filled.insert(name);
@@ -240,7 +251,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     NoteClassAxes(reading, data.notes);
   }
   if (options.eval.starts_with(kRandomData)) {
-    data.eval = RandomFeeds(options.eval, options.classes, feeds, seed + 1);
+    data.eval = RandomFeeds(options.eval, options.classes, feeds, static_cast<int64_t>(static_cast<uint64_t>(seed) + 1));
     FitToFeeds(data.eval, feeds, options.eval, reading);
   } else if (!options.eval.empty()) {
     const std::vector<DataFile> eval = FilesAt(options.eval, options.format);
@@ -336,14 +347,12 @@ std::string DifferenceOfData(const std::string& text, const std::string& where, 
 }
 
 Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& model_feeds, const ColumnMap& columns,
-                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
-                  const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes, bool on_demand,
+                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes, const DataOptions& options,
                   TrainingNames names) {
   const std::vector<Feed> feeds = AsRows(model_feeds);
-  FeedReading reading{.targets = targets, .classes = classes, .on_demand = on_demand};
-  reading.sample_axis = SampleAxisOf(model_feeds);
+  FeedReading reading = ReadingOf(options, model_feeds);
   if (file.path.starts_with(kRandomData)) {
-    Dataset data = RandomFeeds(file.path, classes, feeds, 0);
+    Dataset data = RandomFeeds(file.path, options.classes, feeds, 0);
     FitToFeeds(data, feeds, file, reading);
     return data;
   }

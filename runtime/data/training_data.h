@@ -30,12 +30,18 @@ struct DataOptions {
   std::map<std::string, std::vector<std::string>> transforms;  // by input or target, in the syntax of Transform::Parse
   std::map<std::string, ClassRange> classes;                   // for targets that hold classes
   std::set<std::string> targets;                               // feeds whose rows must have the needed shape, up to ones
-  // For one of several processes: large rows, and rows of large arrays and tables, stay in their file if it allows reading single rows
-  // (.npy, .npz, IDX, tokens). Tables and compressed arrays go to an unnamed file (SpillBuffer). Processes then read the rows that they
-  // need. The bits are the same. NaN (except in tables) and classes out of range are found when a row is read.
+  // Rows of large arrays and tables stay in their file if it allows reading single rows (.npy, .npz, IDX, tokens). Tables and compressed
+  // arrays go to an unnamed file (SpillBuffer). The bits are the same. NaN (except in tables) and classes out of range are found when a row
+  // is read.
   bool on_demand = false;
-  int64_t large_bytes = kLargeBytes;  // size from which an array, or the columns of a table for one feed, counts as large
+  // Whether large rows of arrays that are not large then stay there, too: for one of several processes, which needs a part of the rows.
+  bool large_rows = true;
+  // Size from which an array, in the type of its feed, or the columns of a table for one feed, counts as large.
+  int64_t large_bytes = kLargeBytes;
 };
+
+// DataOptions::large_bytes for a process that has all rows in memory as long as they, a copy and the training fit into what is free.
+int64_t LargeBytesFor(int64_t free_bytes);
 
 // Names that the training data defines by their order; other data is read with them.
 struct TrainingNames {
@@ -81,12 +87,11 @@ void DataFromJson(const std::string& json, const std::string& where, ColumnMap& 
 std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data);
 
 // The columns of files (FilesOf) for these feeds, with the samples along the first axis, and with transforms that were fitted before.
-// `notes` gets warnings. `targets` and `on_demand`: as in DataOptions. `names`: those of the training data; empty: the data's own. Throws
-// Error(kData) naming the row of a class that is not among `classes`.
+// `notes` gets warnings. Of the options, only targets, classes and what stays in the files apply. `names`: those of the training data;
+// empty: the data's own. Throws Error(kData) naming the row of a class that is not among the classes.
 Dataset LoadFeeds(const DataFile& data, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
-                  const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {}, bool on_demand = false,
-                  TrainingNames names = {});
+                  const DataOptions& options = {}, TrainingNames names = {});
 
 // "20%" or "0.2" -> 0.2. Throws Error(kConfig).
 double ParseShare(const std::string& text);

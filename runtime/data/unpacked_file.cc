@@ -19,6 +19,7 @@ UnpackedFile::UnpackedFile(const std::string& path, int64_t limit_bytes) : file_
   unsigned char magic[2] = {};
   if (file_.bytes() >= 2) file_.ReadAt(0, magic, 2);
   if (magic[0] != 0x1F || magic[1] != 0x8B) return;
+  limit_bytes_ = UnpackedLimit(file_.bytes(), limit_bytes);
   inflater_ = std::make_unique<Inflater>();
   constexpr int kGzipOnly = 16 + MAX_WBITS;
   if (inflateInit2(&inflater_->stream, kGzipOnly) != Z_OK)

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runtime/base/file.h"
+#include "runtime/data/data_limits.h"
 
 namespace gradloom {
 
@@ -17,8 +18,8 @@ inline std::string_view WithoutGz(std::string_view name) { return name.ends_with
 // thread.
 class UnpackedFile {
  public:
-  // Throws like InputFile.
-  explicit UnpackedFile(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+  // Throws like InputFile. `limit_bytes`: of the file; what a packed one may unpack to is UnpackedLimit.
+  explicit UnpackedFile(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
   ~UnpackedFile();
 
   const std::string& path() const { return file_.path(); }
@@ -27,6 +28,9 @@ class UnpackedFile {
 
   // Bytes on disk, packed or not.
   int64_t file_bytes() const { return file_.bytes(); }
+
+  // The most bytes that Read returns in all.
+  int64_t limit_bytes() const { return limit_bytes_; }
 
   // Reads the next bytes, at most `bytes`; fewer only at the end. Throws Error(kData) for damaged or incomplete gzip data, Error(kLimit)
   // beyond the limit.

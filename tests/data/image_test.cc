@@ -192,7 +192,7 @@ TEST(ImageRows, OtherDataUseTheTrainingClasses) {
   EXPECT_EQ(data.eval.rows(), 3);
   EXPECT_EQ(data.eval.column("y").as<int64_t>()[0], 1);
   std::vector<std::string> notes;
-  EXPECT_EQ(LoadFeeds(others.root(), kFeeds, {}, {}, notes, {}, {}, false, data.names).column("y").as<int64_t>()[0], 1);
+  EXPECT_EQ(LoadFeeds(others.root(), kFeeds, {}, {}, notes, {}, data.names).column("y").as<int64_t>()[0], 1);
 }
 
 TEST(ImageRows, SkipsHiddenFilesAndReportsOtherKinds) {

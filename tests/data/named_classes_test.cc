@@ -83,7 +83,7 @@ TEST_F(NamedClassesTest, AreThoseOfTheTrainingDataInOtherData) {
   EXPECT_EQ(names.labels, data.names.labels);
   std::vector<std::string> notes;
   const auto load = [&](const std::string& text, const TrainingNames& known) {
-    return LoadFeeds(Write("b.csv", text), kFeeds, columns, fitted, notes, {}, {{"y", {3, -100}}}, false, known);
+    return LoadFeeds(Write("b.csv", text), kFeeds, columns, fitted, notes, {.classes = {{"y", {3, -100}}}}, known);
   };
   EXPECT_EQ(Labels(load("a,b,c\n1,2,cat\n", names)), (std::vector<int64_t>{1}));
   // A name that was not trained on, and numbers in place of names.
@@ -148,9 +148,7 @@ TEST_F(NamedClassesTest, AreCategoriesOfInputs) {
   DataFromJson(DataToJson(data), "", used, fitted, names);
   std::vector<std::string> notes;
   const std::vector<Feed> inputs(feeds.begin(), feeds.end() - 1);
-  const auto load = [&](const std::string& text) {
-    return LoadFeeds(Write("c.csv", text), inputs, used, fitted, notes, {}, {}, false, names);
-  };
+  const auto load = [&](const std::string& text) { return LoadFeeds(Write("c.csv", text), inputs, used, fitted, notes, {}, names); };
   EXPECT_EQ(column(load("x,size,color\n1,2,red\n"), "color"), (std::vector<int64_t>{2}));
   const Error error = ErrorOf([&] { load("x,size,color\n1,2,green\n"); });
   EXPECT_EQ(error.code(), ErrorCode::kData);
@@ -190,7 +188,7 @@ TEST_F(NamedClassesTest, AreCategoriesOfEachColumnOfAnInput) {
     DataFromJson(DataToJson(data), "", used, fitted, names);
     std::vector<std::string> notes;
     const auto load = [&](const std::string& text) {
-      return LoadFeeds(Write("c.csv", text), {feeds[0]}, used, fitted, notes, {}, {}, on_demand, names);
+      return LoadFeeds(Write("c.csv", text), {feeds[0]}, used, fitted, notes, {.on_demand = on_demand}, names);
     };
     // In another order, with a column between them.
     EXPECT_EQ(elements(load("size,other,day,color\nL,9,7,red\n")), (std::vector<int64_t>{1, 7, 1}));

@@ -68,12 +68,12 @@ TEST_F(TableDataTest, OtherTablesMayReorderColumns) {
   TrainingNames names;
   DataFromJson(DataToJson(data), "test", columns, fitted, names);
   std::vector<std::string> notes;
-  const Dataset later = LoadFeeds(Write("c.csv", "c,b,a\n3,2,1\n"), {feeds[0]}, columns, fitted, notes, {}, {}, false, names);
+  const Dataset later = LoadFeeds(Write("c.csv", "c,b,a\n3,2,1\n"), {feeds[0]}, columns, fitted, notes, {}, names);
   for (const Dataset* read : {&data.eval, &later}) {
     for (int i = 0; i < 3; ++i) EXPECT_EQ(read->column("x").as<float>()[static_cast<size_t>(i)], static_cast<float>(i + 1));
   }
   EXPECT_EQ(data.eval.column("y").as<int64_t>()[0], 1);
-  const Error error = ErrorOf([&] { LoadFeeds(Write("d.csv", "c,a\n3,1\n"), {feeds[0]}, columns, fitted, notes, {}, {}, false, names); });
+  const Error error = ErrorOf([&] { LoadFeeds(Write("d.csv", "c,a\n3,1\n"), {feeds[0]}, columns, fitted, notes, {}, names); });
   EXPECT_EQ(error.message(), "no column 'b'");
 }
 
@@ -101,7 +101,7 @@ TEST_F(TableDataTest, FillsInMissingNumbers) {
     TrainingNames names;
     DataFromJson(DataToJson(data), "test", columns, fitted, names);
     std::vector<std::string> notes;
-    EXPECT_EQ(rows(LoadFeeds(other, kFeeds, columns, fitted, notes, {}, {}, on_demand, names)), (std::vector<float>{6, 16, 6, 8}));
+    EXPECT_EQ(rows(LoadFeeds(other, kFeeds, columns, fitted, notes, {.on_demand = on_demand}, names)), (std::vector<float>{6, 16, 6, 8}));
     EXPECT_TRUE(notes.empty()) << notes.front();
   }
   // Without a transform it is an error, which names the remedy; infinity is not a missing number.

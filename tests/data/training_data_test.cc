@@ -468,11 +468,12 @@ TEST_F(TrainingDataTest, TransformsOfImagesApplyToArrays) {
   WriteNpz(large, {{"x", Tensor::From<float>(values, {2, 3, 8, 8})}, {"y", Tensor::From<int64_t>({0, 1}, {2})}});
   const std::map<std::string, std::vector<Transform>> transforms{
       {"x", {Transform{.row_transform = "scale 3"}, Transform{.row_transform = "normalize 1,2,3 1,1,2"}}}};
-  const Dataset stays = LoadFeeds(large, wide, {}, transforms, notes, {}, {}, true), read = LoadFeeds(large, wide, {}, transforms, notes);
+  const Dataset stays = LoadFeeds(large, wide, {}, transforms, notes, {.on_demand = true}),
+                read = LoadFeeds(large, wide, {}, transforms, notes);
   EXPECT_TRUE(stays.is_lazy("x"));
   ExpectSameBatches(read, stays, 1);
   EXPECT_EQ(ErrorOf([&] {
-              LoadFeeds(large, wide, {}, {{"x", {Transform{.row_transform = "random_flip"}}}}, notes, {}, {}, true);
+              LoadFeeds(large, wide, {}, {{"x", {Transform{.row_transform = "random_flip"}}}}, notes, {.on_demand = true});
             }).code(),
             ErrorCode::kConfig);
 }

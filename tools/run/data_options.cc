@@ -5,14 +5,18 @@
 
 #include "compiler/passes/loss_info.h"
 #include "runtime/base/error.h"
+#include "runtime/exec/memory.h"
 #include "tools/run/job.h"
 #include "tools/run/loss_terms.h"
 
 namespace gradloom {
 
-// Without locks a process may take any batch of the run.
-bool ReadsOnDemand(const Configuration& configuration) {
-  return TopologyOf(configuration).world > 1 && configuration.Text("train.sync") != "hogwild";
+void ChooseOnDemand(const Configuration& configuration, DataOptions& options) {
+  const JobTopology topology = TopologyOf(configuration);
+  options.on_demand = true;
+  // Without locks a process may take any batch of the run.
+  options.large_rows = topology.world > 1 && configuration.Text("train.sync") != "hogwild";
+  if (!options.large_rows) options.large_bytes = LargeBytesFor(FreeHostBytes() / topology.local_world);
 }
 
 DataOptions DataOptionsOf(const Configuration& configuration) {
@@ -23,7 +27,7 @@ DataOptions DataOptionsOf(const Configuration& configuration) {
   if (options.train.empty()) throw Error(ErrorCode::kConfig, "no training data is given", "", "pass a file: --data train.csv");
   for (const auto& [name, columns] : configuration.Named("data.map")) options.columns[name] = columns[0];
   options.transforms = configuration.Named("data.transform");
-  options.on_demand = ReadsOnDemand(configuration);
+  ChooseOnDemand(configuration, options);
   return options;
 }
 

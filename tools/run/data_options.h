@@ -12,8 +12,9 @@
 
 namespace gradloom {
 
-// Whether this is one of several processes that each read their share of the rows of a batch, or of the batches (DataOptions::on_demand).
-bool ReadsOnDemand(const Configuration& configuration);
+// Sets which rows stay in their files: for one of several processes that each read their share of the rows of a batch, or of the batches,
+// all that may; for others those that do not fit into the memory.
+void ChooseOnDemand(const Configuration& configuration, DataOptions& options);
 
 // Without targets and classes, which depend on the model. Throws Error(kConfig) if there is no training data.
 DataOptions DataOptionsOf(const Configuration& configuration);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
+#include <optional>
 #include <set>
 
 #include "compiler/onnx/model_summary.h"
@@ -125,6 +127,12 @@ void AddImages(const std::string& path, Inspection& made) {
 }
 
 TensorView TypeOf(const Tensor& tensor) { return {tensor.dtype(), tensor.shape(), nullptr}; }
+
+// Of an array whose elements need not be read. `read` reads those of one that cannot be opened.
+template <typename Read>
+TensorView TypeOf(const std::optional<StoredArray>& opened, Read read) {
+  return opened ? TensorView{opened->dtype, opened->shape, nullptr} : TypeOf(read());
+}
 
 std::map<std::string, TensorView> TypesOf(const std::map<std::string, Tensor>& arrays) {
   std::map<std::string, TensorView> types;
@@ -272,11 +280,11 @@ Inspection InspectData(const std::string& path) {
     }
     case DataFileKind::kNpy:
       made.lines.emplace_back("a numpy array");
-      AddArrays({{"array", TypeOf(ReadNpy(path))}}, made);
+      AddArrays({{"array", TypeOf(OpenNpy(path), [&] { return ReadNpy(path); })}}, made);
       break;
     case DataFileKind::kIdx:
       made.lines.emplace_back("an IDX file");
-      AddArrays({{"array", TypeOf(ReadIdx(path))}}, made);
+      AddArrays({{"array", TypeOf(OpenIdx(path, std::numeric_limits<int64_t>::max()), [&] { return ReadIdx(path); })}}, made);
       break;
     case DataFileKind::kNpz: {
       const NpzArrays arrays = ReadNpzArrays(path);

@@ -247,8 +247,9 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, c
 
 Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
                            const std::map<std::string, ClassRange>& classes) const {
-  return LoadFeeds({data, configuration_.Text("data.format")}, compiled.feeds, columns_, fitted_, notes,
-                   TargetsAmong(compiled.feeds, *compiled.graph.graph), classes, ReadsOnDemand(configuration_), names_);
+  DataOptions options{.classes = classes, .targets = TargetsAmong(compiled.feeds, *compiled.graph.graph)};
+  ChooseOnDemand(configuration_, options);
+  return LoadFeeds({data, configuration_.Text("data.format")}, compiled.feeds, columns_, fitted_, notes, options, names_);
 }
 
 TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
