@@ -12,6 +12,7 @@
 #include <set>
 #include <string_view>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #include "runtime/base/counted.h"
@@ -99,7 +100,15 @@ std::vector<std::string> Names(const std::vector<std::string_view>& fields) {
 class CsvColumnNames {
  public:
   CsvColumnNames(std::vector<std::string> names, size_t columns, std::string where)
-      : names_(std::move(names)), columns_(columns), where_(std::move(where)) {}
+      : names_(std::move(names)), columns_(columns), where_(std::move(where)) {
+    for (size_t i = 0; i < names_.size(); ++i) ++by_name_.try_emplace(names_[i], Named{i, 0}).first->second.count;
+  }
+
+  // The name of a column, or its index if it has none or another column has the same one.
+  std::string SelectorOf(size_t column) const {
+    const bool named = !names_.empty() && by_name_.at(names_[column]).count == 1;
+    return named ? names_[column] : std::to_string(column);
+  }
 
   // The selected indices, and whether the selection is the name of one column.
   std::pair<std::vector<size_t>, bool> Resolve(const std::string& selection) const {
@@ -156,12 +165,11 @@ class CsvColumnNames {
 
   // Looks up by name first, then by index.
   std::optional<size_t> Find(std::string_view text) const {
-    const auto found = std::find(names_.begin(), names_.end(), text);
-    if (found != names_.end()) {
-      if (std::find(found + 1, names_.end(), text) != names_.end()) {
+    const auto found = by_name_.find(std::string(text));
+    if (found != by_name_.end()) {
+      if (found->second.count > 1)
         throw Error(ErrorCode::kData, "two columns are named '" + Escaped(text) + "'", where_, "select by index, counted from 0");
-      }
-      return static_cast<size_t>(found - names_.begin());
+      return found->second.first;
     }
     const std::optional<int64_t> index = ReadNumber<int64_t>(text);
     const int64_t count = static_cast<int64_t>(columns_);
@@ -177,7 +185,12 @@ class CsvColumnNames {
     return names_.size() > kShown ? text + ", ... " + Escaped(names_.back(), 40) : text;
   }
 
+  struct Named {
+    size_t first, count;  // the first column of a name, and the number of columns
+  };
+
   std::vector<std::string> names_;
+  std::unordered_map<std::string, Named> by_name_;
   size_t columns_;
   std::string where_;
 };
@@ -400,60 +413,106 @@ std::string CsvWrittenOut(const std::string& selection, const std::vector<std::s
 
 std::vector<std::string> CsvSelected(const std::string& path, const std::string& selection, const CsvOptions& options) {
   const Table table(path, options);
-  const std::vector<std::string>& names = table.header;
+  const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
   std::vector<std::string> selected;
-  for (const size_t column : CsvColumnNames(names, table.columns, Escaped(path, 4096)).Resolve(selection).first) {
-    const bool named = !names.empty() && std::count(names.begin(), names.end(), names[column]) == 1;
-    selected.push_back(named ? names[column] : std::to_string(column));
-  }
+  for (const size_t column : names.Resolve(selection).first) selected.push_back(names.SelectorOf(column));
   return selected;
 }
 
-std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options) {
+std::vector<std::vector<std::string>> ReadCsvText(const std::string& path, const std::vector<std::string>& columns,
+                                                  const CsvOptions& options) {
   Table table(path, options);
-  const auto [columns, single] = CsvColumnNames(table.header, table.columns, Escaped(path, 4096)).Resolve(column);
-  if (!single) throw NotOneColumn(column, path);
-  std::vector<std::string> values;
+  const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
+  std::vector<size_t> indices;
+  for (const std::string& column : columns) {
+    const auto [selected, single] = names.Resolve(column);
+    if (!single) throw NotOneColumn(column, path);
+    indices.push_back(selected[0]);
+  }
+  std::vector<std::vector<std::string>> values(columns.size());
   do {
     table.CheckWidth();
-    values.emplace_back(table.fields[columns[0]]);
+    for (size_t i = 0; i < indices.size(); ++i) values[i].emplace_back(table.fields[indices[i]]);
   } while (table.records.Next(table.fields));
   return values;
 }
 
-std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, const CsvClassRules& rules,
-                                        const CsvOptions& options) {
-  const auto& [max_classes, ignored, may_be_empty] = rules;
-  std::set<std::string> names;
-  bool empty = false;
-  for (const std::string& path : paths) {
-    Table table(path, options);
-    const std::vector<size_t> columns = CsvColumnNames(table.header, table.columns, Escaped(path, 4096)).Resolve(column).first;
-    if (columns.size() != 1) return {};
-    bool only_header = false;  // only the first line has a name
-    do {
-      table.CheckWidth();
-      const std::string_view field = table.fields[columns[0]];
-      if (IsIgnored(field, ignored)) continue;
-      if (may_be_empty && Trimmed(field).empty()) {
-        empty = true;
-        continue;
-      }
-      if (IsCsvNumber(field) || IsCsvEmpty(field)) {
-        if (names.empty() || only_header) return {};
-        throw Error(ErrorCode::kData, "expected the name of a class, got '" + Escaped(field, 40) + "'", table.records.Place(columns[0]),
-                    "a column has either numbers or names, which its first row decides" +
-                        (ignored ? "; write " + std::to_string(*ignored) + " for a class that is not known" : ""));
-      }
-      only_header = names.empty() && table.records.line() == 1;
-      if (!names.insert(NameOf(field)).second || std::ssize(names) <= max_classes) continue;
-      throw Error(ErrorCode::kData,
-                  "'" + Escaped(Trimmed(field), 40) + "' is one name more than the model has classes, " + std::to_string(max_classes),
-                  table.records.Place(columns[0]), "check the spelling of the names, or whether this is the column of classes: --map");
-    } while (table.records.Next(table.fields));
+namespace {
+
+// The names of classes in one column, as far as it has been read.
+class NamesInColumn {
+ public:
+  explicit NamesInColumn(const CsvClassRules& rules) : rules_(rules) {}
+
+  // Begins with a file. `columns`: the column in it.
+  void Begin(const std::vector<size_t>& columns) {
+    named_ = named_ && columns.size() == 1;
+    if (named_) column_ = columns[0];
+    only_header_ = false;
   }
-  if (empty && !names.empty()) names.insert("");
-  return {names.begin(), names.end()};
+
+  // Whether the column can still have names.
+  bool named() const { return named_; }
+
+  void Add(const Table& table) {
+    const auto& [max_classes, ignored, may_be_empty] = rules_;
+    const std::string_view field = table.fields[column_];
+    if (IsIgnored(field, ignored)) return;
+    if (may_be_empty && IsCsvEmpty(field)) {
+      empty_ = true;
+      return;
+    }
+    if (IsCsvNumber(field) || IsCsvEmpty(field)) {
+      named_ = !names_.empty() && !only_header_;
+      if (!named_) return;
+      throw Error(ErrorCode::kData, "expected the name of a class, got '" + Escaped(field, 40) + "'", table.records.Place(column_),
+                  "a column has either numbers or names, which its first row decides" +
+                      (ignored ? "; write " + std::to_string(*ignored) + " for a class that is not known" : ""));
+    }
+    only_header_ = names_.empty() && table.records.line() == 1;
+    if (!names_.insert(NameOf(field)).second || std::ssize(names_) <= max_classes) return;
+    throw Error(ErrorCode::kData,
+                "'" + Escaped(Trimmed(field), 40) + "' is one name more than the model has classes, " + std::to_string(max_classes),
+                table.records.Place(column_), "check the spelling of the names, or whether this is the column of classes: --map");
+  }
+
+  std::vector<std::string> names() const {
+    if (!named_) return {};
+    std::vector<std::string> all(names_.begin(), names_.end());
+    if (empty_ && !all.empty()) all.insert(all.begin(), "");
+    return all;
+  }
+
+ private:
+  const CsvClassRules& rules_;
+  size_t column_ = 0;
+  bool named_ = true, empty_ = false;
+  bool only_header_ = false;  // only the first line has a name
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+std::vector<std::vector<std::string>> ReadCsvClasses(const std::vector<std::string>& paths, const std::vector<std::string>& columns,
+                                                     const CsvClassRules& rules, const CsvOptions& options) {
+  std::vector<NamesInColumn> all(columns.size(), NamesInColumn(rules));
+  const auto any_named = [&] { return std::ranges::any_of(all, &NamesInColumn::named); };
+  for (const std::string& path : paths) {
+    if (!any_named()) break;
+    Table table(path, options);
+    const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
+    for (size_t i = 0; i < all.size(); ++i) all[i].Begin(names.Resolve(columns[i]).first);
+    while (any_named()) {
+      table.CheckWidth();
+      for (NamesInColumn& column : all) {
+        if (column.named()) column.Add(table);
+      }
+      if (!table.records.Next(table.fields)) break;
+    }
+  }
+  std::vector<std::vector<std::string>> found;
+  for (const NamesInColumn& column : all) found.push_back(column.names());
+  return found;
 }
 
 void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where) {

@@ -83,8 +83,9 @@ std::string CsvWrittenOut(const std::string& selection, const std::vector<std::s
 // like ReadCsv for an unknown column.
 std::vector<std::string> CsvSelected(const std::string& path, const std::string& selection, const CsvOptions& options = {});
 
-// Reads one column as text; `column` is a name or an index, as in a selection. Throws like ReadCsv.
-std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options = {});
+// Reads columns as text, in one pass over the file; each is a name or an index, as in a selection. Throws like ReadCsv.
+std::vector<std::vector<std::string>> ReadCsvText(const std::string& path, const std::vector<std::string>& columns,
+                                                  const CsvOptions& options = {});
 
 // Which names ReadCsvClasses accepts.
 struct CsvClassRules {
@@ -93,12 +94,12 @@ struct CsvClassRules {
   bool may_be_empty = false;       // whether empty fields among names are a name
 };
 
-// The names of classes in a column of all files, which have the same columns; none if its first field that may not be empty is empty or a
-// number, or if only the first line has a name (a header that was read as data), or if the selection is more than one column. Throws
-// Error(kData) with file:line:column for a name beyond `max_classes`, and for an empty field or a number among names that the rules do not
-// allow; otherwise like ReadCsv.
-std::vector<std::string> ReadCsvClasses(const std::vector<std::string>& paths, const std::string& column, const CsvClassRules& rules,
-                                        const CsvOptions& options = {});
+// The names of classes in each of these columns of all files, which have the same columns, in one pass over the files; none if its first
+// field that may not be empty is empty or a number, or if only the first line has a name (a header that was read as data), or if the
+// selection is more than one column. Stops as soon as no column can have names. Throws Error(kData) with file:line:column for a name beyond
+// `max_classes`, and for an empty field or a number among names that the rules do not allow; otherwise like ReadCsv.
+std::vector<std::vector<std::string>> ReadCsvClasses(const std::vector<std::string>& paths, const std::vector<std::string>& columns,
+                                                     const CsvClassRules& rules, const CsvOptions& options = {});
 
 // Throws Error(kData) if the first line, split into these fields, seems to have another delimiter, or is not part of the table.
 void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where);

@@ -33,9 +33,11 @@ std::string DefaultArray(const DataFile& file, const std::vector<Feed>& feeds, s
   return feeds[index].name;
 }
 
-bool HasColumn(const DataFile& file, const std::string& name) {
+// The selectors of a table's columns; none for other files.
+std::set<std::string> ColumnsOf(const DataFile& file) {
+  if (!IsTable(file)) return {};
   const std::vector<std::string> names = CsvSelectors(file.path, TableOptions(file));
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return {names.begin(), names.end()};
 }
 
 // The dtype in which the text of a table is read for a feed.
@@ -47,9 +49,10 @@ DType TextType(DType wanted) {
 std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns,
                                     const FeedReading& reading, const NamedClasses& named) {
   std::vector<ColumnSource> sources;
+  const std::set<std::string> own = ColumnsOf(file);
   for (const Feed& feed : feeds) {
     const auto mapped = columns.find(feed.name);
-    if (mapped == columns.end() && IsTable(file) && !HasColumn(file, feed.name)) {
+    if (mapped == columns.end() && IsTable(file) && !own.contains(feed.name)) {
       throw Error(ErrorCode::kConfig, "no columns are mapped to '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
                   "--map " + Escaped(feed.name) + "=COLUMNS");
     }
@@ -217,25 +220,28 @@ NamedClasses FindNamedClasses(const std::vector<DataFile>& files, const std::vec
   NamedClasses named;
   std::vector<std::string> paths;
   for (const DataFile& file : files) paths.push_back(file.path);
+  const std::set<std::string> own = ColumnsOf(files.front());
   for (const Feed& feed : feeds) {
     const std::optional<CsvClassRules> rules = NamesOf(feed, reading);
     const auto mapped = columns.find(feed.name);
-    if (!rules || (mapped == columns.end() && !HasColumn(files.front(), feed.name))) continue;  // SourcesOf reports what is not mapped
+    if (!rules || (mapped == columns.end() && !own.contains(feed.name))) continue;  // SourcesOf reports what is not mapped
     const CsvOptions options = TableOptions(files.front());
     const std::string& selection = mapped == columns.end() ? feed.name : mapped->second;
     const bool one = reading.classes.contains(feed.name) || WithRows(feed.shape, 1).elements() == 1;
     const std::vector<std::string> selected = one ? std::vector{selection} : CsvSelected(files.front().path, selection, options);
+    const auto key_of = [&](const std::string& column) { return one ? feed.name : feed.name + "[" + column + "]"; };
+    std::vector<std::string> unknown;
+    std::ranges::copy_if(selected, std::back_inserter(unknown),
+                         [&](const std::string& column) { return reading.numbers_classes && !names.labels.contains(key_of(column)); });
+    std::vector<std::vector<std::string>> found = ReadCsvClasses(paths, unknown, *rules, options);
+    for (size_t i = 0; i < unknown.size(); ++i) {
+      if (found[i].empty()) continue;
+      notes.push_back("classes " + Escaped(key_of(unknown[i])) + ": " + ListedClasses(found[i]));
+      names.labels.emplace(key_of(unknown[i]), std::move(found[i]));
+    }
     std::vector<std::shared_ptr<const CsvClasses>> by_column;
     for (const std::string& column : selected) {
-      const std::string key = one ? feed.name : feed.name + "[" + column + "]";
-      if (reading.numbers_classes && !names.labels.contains(key)) {
-        std::vector<std::string> found = ReadCsvClasses(paths, column, *rules, options);
-        if (!found.empty()) {
-          notes.push_back("classes " + Escaped(key) + ": " + ListedClasses(found));
-          names.labels.emplace(key, std::move(found));
-        }
-      }
-      const auto known = names.labels.find(key);
+      const auto known = names.labels.find(key_of(column));
       by_column.push_back(known == names.labels.end() ? nullptr
                                                       : std::make_shared<const CsvClasses>(CsvClasses{known->second, rules->ignored}));
     }

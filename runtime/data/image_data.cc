@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -46,15 +47,18 @@ void CheckAreClasses(const ImageFolder& images, const std::string& path) {
 
 // The labels of images, numbered by the class names of the data that was trained on.
 std::vector<int64_t> LabelsBy(const std::vector<std::string>& class_names, const ImageFolder& images, const std::string& path) {
+  std::map<std::string_view, int64_t> by_name;
+  for (size_t i = 0; i < class_names.size(); ++i) by_name.emplace(class_names[i], static_cast<int64_t>(i));
   std::vector<int64_t> labels;
+  labels.reserve(images.labels.size());
   for (const int64_t own : images.labels) {
     const std::string& name = images.classes[static_cast<size_t>(own)];
-    const auto found = std::find(class_names.begin(), class_names.end(), name);
-    if (found == class_names.end()) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) {
       throw Error(ErrorCode::kData, "unknown class '" + Escaped(name, 40) + "'; the model was trained on: " + ListedClasses(class_names),
                   Escaped(path, 4096), "name each sub-folder after a class of the training data");
     }
-    labels.push_back(found - class_names.begin());
+    labels.push_back(found->second);
   }
   return labels;
 }
@@ -136,7 +140,8 @@ void AddImagesOfPaths(Dataset& data, const DataFile& file, const std::vector<Fee
   for (const Feed& feed : feeds) {
     const std::string column = columns.at(feed.name).substr(kImages.size());
     std::vector<std::string> paths;
-    for (const std::string& name : ReadCsvText(file.path, column, TableOptions(file))) paths.push_back((folder / name).string());
+    const std::vector<std::vector<std::string>> names = ReadCsvText(file.path, {column}, TableOptions(file));
+    for (const std::string& name : names[0]) paths.push_back((folder / name).string());
     data.set_source(feed.name, MakeImageRows(std::move(paths), RowShape(feed), Escaped(file.path, 4096), file.path));
   }
 }

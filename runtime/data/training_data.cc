@@ -85,8 +85,9 @@ ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std
         Escaped(file.path, 4096), "separate fields by commas, or by tabs in a .tsv file");
   }
   ColumnMap columns;
+  const std::set<std::string> known(names.begin(), names.end());
   for (const Feed& feed : feeds) {
-    if (std::find(names.begin(), names.end(), feed.name) != names.end()) columns[feed.name] = feed.name;
+    if (known.contains(feed.name)) columns[feed.name] = feed.name;
   }
   if (columns.size() == feeds.size()) return columns;
   if (feeds.size() > 2) {

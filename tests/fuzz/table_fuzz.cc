@@ -44,11 +44,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     MayRefuse([&] { CsvSelectors(file.path(), options); });
     MayRefuse([&] { ReadCsv(file.path(), {{"0..2", DType::kFloat32}, {"-1", DType::kInt64}}, options); });
     MayRefuse([&] { ReadCsv(file.path(), {{"a..label", DType::kFloat64}}, options); });
-    MayRefuse([&] { ReadCsvText(file.path(), "1", options); });
+    MayRefuse([&] { ReadCsvText(file.path(), {"1"}, options); });
     MayRefuse([&] {
       const std::string path = file.path();
       const auto classes =
-          std::make_shared<const CsvClasses>(CsvClasses{ReadCsvClasses({path}, "-1", {.max_classes = 3, .ignored = -1}, options), -1});
+          std::make_shared<const CsvClasses>(CsvClasses{ReadCsvClasses({path}, {"-1"}, {.max_classes = 3, .ignored = -1}, options)[0], -1});
       ReadCsv(path, {{"-1", DType::kInt64, {classes}}}, options);
     });
   }

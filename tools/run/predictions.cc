@@ -175,12 +175,12 @@ std::vector<std::pair<std::string, std::vector<std::string>>> KeptColumns(const 
       throw Error(ErrorCode::kConfig, "only tables have columns that can be kept, and this is none", Escaped(name, 4096), "omit --keep");
     }
     const CsvOptions options = TableOptions(file);
-    size_t i = 0;
-    for (const std::string& column : CsvSelected(name, selection, options)) {
-      if (i == kept.size()) kept.emplace_back(column, std::vector<std::string>());
-      std::vector<std::string> texts = ReadCsvText(name, column, options);
-      std::vector<std::string>& all = kept[i++].second;
-      all.insert(all.end(), std::make_move_iterator(texts.begin()), std::make_move_iterator(texts.end()));
+    const std::vector<std::string> columns = CsvSelected(name, selection, options);
+    std::vector<std::vector<std::string>> texts = ReadCsvText(name, columns, options);
+    for (size_t i = 0; i < columns.size(); ++i) {
+      if (i == kept.size()) kept.emplace_back(columns[i], std::vector<std::string>());
+      std::vector<std::string>& all = kept[i].second;
+      all.insert(all.end(), std::make_move_iterator(texts[i].begin()), std::make_move_iterator(texts[i].end()));
     }
   }
   return kept;
