@@ -266,7 +266,7 @@ void Checkpoint::Restore(Session& session, const PlanIdentity& plan, bool any_pl
 void Checkpoint::RestoreWeights(Session& session) const {
   std::vector<const StateTensor*> known;
   for (const auto& [name, type] : types_) {
-    const int index = session.plan().FindState(name);
+    const int index = session.FindState(name);
     if (index < 0 || session.plan().state[static_cast<size_t>(index)].derived()) continue;
     const StateTensor& state = session.plan().state[static_cast<size_t>(index)];
     const bool convertible = state.dtype == type.dtype || (IsFloating(state.dtype) && IsFloating(type.dtype));

@@ -102,7 +102,7 @@ void BroadcastState(Session& session, Communicator& communicator, const ReadStat
 
 Tensor StateOfJob::Read(const std::string& name) {
   const Plan& plan = session_.plan();
-  const int index = plan.FindState(name);
+  const int index = session_.FindState(name);
   if (index < 0 || communicator_ == nullptr) return session_.Get(name);
   const StateTensor& state = plan.state[static_cast<size_t>(index)];
   const int giver = HoldersOf(state, plan, *communicator_).front();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/counted.h"
+#include "runtime/base/joined.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/loss_scale_state.h"
 #include "runtime/session/entry_match.h"
@@ -33,6 +34,14 @@ std::string_view KindName(EntryKind kind) {
   return "";
 }
 
+// Of equal names, the first counts.
+template <typename Named>
+std::unordered_map<std::string_view, int> IndicesOf(const std::vector<Named>& named) {
+  std::unordered_map<std::string_view, int> indices;
+  for (size_t i = 0; i < named.size(); ++i) indices.emplace(named[i].name, static_cast<int>(i));
+  return indices;
+}
+
 }  // namespace
 
 Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : options_(std::move(options)) { Load(std::move(plan)); }
@@ -49,6 +58,9 @@ void Session::Load(std::shared_ptr<const Plan> plan) {
   }
   // The state has copies now. The initial values are as large as all weights together.
   for (StateTensor& tensor : own->state) tensor.initial = Tensor();
+  states_ = IndicesOf(own->state);
+  fetches_.clear();
+  for (const Entry& entry : own->entries) fetches_.push_back(IndicesOf(entry.fetches));
   plan_ = own;
 }
 
@@ -330,7 +342,7 @@ std::string Session::NonFiniteState() const {
 }
 
 std::optional<NonFiniteOrigin> Session::OriginOfState(const std::string& state) const {
-  const int index = state.empty() ? -1 : plan_->FindState(state);
+  const int index = state.empty() ? -1 : FindState(state);
   if (index < 0 || !checks_numerics()) return std::nullopt;
   return executor_->numerics()->OriginOfState(plan_->state[static_cast<size_t>(index)]);
 }
@@ -357,7 +369,7 @@ std::string Session::OwnNonFiniteOrigin() const {
 }
 
 std::optional<Session::LossScaleCounts> Session::loss_scale() const {
-  const int index = plan_->FindState(std::string(kLossScaleState));
+  const int index = FindState(kLossScaleState);
   if (index < 0 || !Holds(plan_->state[static_cast<size_t>(index)])) return std::nullopt;
   return LossScaleCounts{.scale = ElementAsDouble(Get(kLossScaleState).view(), 0),
                          .skipped = IntValues(Get(kSkippedUpdatesState).view())[0]};
@@ -398,29 +410,29 @@ std::map<std::string, Tensor> Session::FetchAll() const {
   std::map<std::string, Tensor> values;
   const Entry& entry = plan_->entries[static_cast<size_t>(last_entry_)];
   for (size_t i = 0; i < entry.fetches.size(); ++i) {
-    if (!IsOnlyExtent(entry, i)) values.emplace(entry.fetches[i].name, Tensor::Copy(Fetched(entry.fetches[i].name)));
+    if (!IsOnlyExtent(entry, i)) values.emplace(entry.fetches[i].name, Tensor::Copy(FetchedAt(static_cast<int>(i))));
   }
   return values;
 }
 
-bool Session::HasFetch(std::string_view name) const {
-  if (last_entry_ < 0) return false;
-  const auto& fetches = plan_->entries[static_cast<size_t>(last_entry_)].fetches;
-  return std::any_of(fetches.begin(), fetches.end(), [&](const Fetch& fetch) { return fetch.name == name; });
+int Session::FindFetch(std::string_view name) const {
+  if (last_entry_ < 0) return -1;
+  const Indices& fetches = fetches_[static_cast<size_t>(last_entry_)];
+  const auto found = fetches.find(name);
+  return found == fetches.end() ? -1 : found->second;
 }
 
+bool Session::HasFetch(std::string_view name) const { return FindFetch(name) >= 0; }
+
 int Session::FetchIndex(std::string_view name) const {
+  if (const int index = FindFetch(name); index >= 0) return index;
   if (last_entry_ < 0) {
     throw Error(ErrorCode::kConfig,
                 "there is no output '" + Escaped(name) + "': nothing has run yet, the last run failed, or memory was released since", "",
                 "run a training step, an evaluation or a prediction first");
   }
-  std::string known;
   const Entry& entry = plan_->entries[static_cast<size_t>(last_entry_)];
-  for (size_t i = 0; i < entry.fetches.size(); ++i) {
-    if (entry.fetches[i].name == name) return static_cast<int>(i);
-    known += (known.empty() ? "" : ", ") + Escaped(entry.fetches[i].name);
-  }
+  const std::string known = JoinedTexts(entry.fetches, [](const Fetch& fetch) { return Escaped(fetch.name); });
   const std::string ran = "the last run, of the kind '" + std::string(KindName(entry.kind)) + "', has no output";
   if (known.empty()) {
     throw Error(ErrorCode::kConfig, ran + "s, so there is no '" + Escaped(name) + "'", "",
@@ -433,8 +445,9 @@ int Session::FetchIndex(std::string_view name) const {
               "it has: " + known + (elsewhere ? "; another kind of run has it: evaluate or predict" : ""));
 }
 
-TensorView Session::Fetched(std::string_view name) const {
-  const int index = FetchIndex(name);
+TensorView Session::Fetched(std::string_view name) const { return FetchedAt(FetchIndex(name)); }
+
+TensorView Session::FetchedAt(int index) const {
   return overrun_ ? overrun_fetches_[static_cast<size_t>(index)].view() : executor_->Fetched(last_entry_, index);
 }
 
@@ -455,8 +468,13 @@ void Session::JoinParts() {
   parts_pending_ = false;
 }
 
+int Session::FindState(std::string_view state) const {
+  const auto found = states_.find(state);
+  return found == states_.end() ? -1 : found->second;
+}
+
 Tensor Session::Get(std::string_view state) const {
-  const int index = plan_->FindState(std::string(state));
+  const int index = FindState(state);
   if (index < 0)
     throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect PLAN   lists them");
   if (parts_pending_ && communicator() != nullptr && plan_->state[static_cast<size_t>(index)].partial) {
@@ -467,7 +485,7 @@ Tensor Session::Get(std::string_view state) const {
 }
 
 void Session::Set(std::string_view state, const TensorView& value) {
-  const int index = plan_->FindState(std::string(state));
+  const int index = FindState(state);
   if (index < 0 || plan_->state[static_cast<size_t>(index)].derived())
     throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect PLAN   lists them");
   executor_->state().Set(plan_->state[static_cast<size_t>(index)], value);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -120,6 +121,8 @@ class Session {
   // have parts of, and Set leaves it unchanged.
   Tensor Get(std::string_view state) const;
   void Set(std::string_view state, const TensorView& value);
+  // The index of a state in the plan, or -1. Unlike Plan::FindState, does not go through all of them.
+  int FindState(std::string_view state) const;
   // Whether this process holds a state tensor of the plan.
   bool Holds(const StateTensor& state) const { return executor_->shared_state()->holds(state); }
 
@@ -208,10 +211,17 @@ class Session {
   std::string OwnNonFiniteState() const;
   std::optional<gradloom::NonFiniteOrigin> OriginOfState(const std::string& state) const;
   std::map<std::string, Tensor> FetchAll() const;
-  // The index of a fetch of the entry that ran last. Throws Error(kConfig) listing the fetches.
+  // The index of a fetch of the entry that ran last, or -1.
+  int FindFetch(std::string_view name) const;
+  // The same. Throws Error(kConfig) listing the fetches.
   int FetchIndex(std::string_view name) const;
+  TensorView FetchedAt(int index) const;
 
   std::shared_ptr<const Plan> plan_;
+  // By name, as the plan has them: states, and for each entry fetches. There may be tens of thousands, which are looked up one by one.
+  using Indices = std::unordered_map<std::string_view, int>;
+  Indices states_;
+  std::vector<Indices> fetches_;
   SessionOptions options_;
   std::unique_ptr<Executor> executor_;
   std::vector<TensorView> bound_;  // the feeds of the running entry

@@ -123,7 +123,7 @@ void LoadWeights(Session& session, const InitialWeights& weights, const std::vec
       non_finite.Add(name, weights.Read(name).view());
       loaded = true;
     }
-    const int index = session.plan().FindState(name);
+    const int index = session.FindState(name);
     if (index < 0 || MatchesAnyPattern(except, name)) continue;
     // A new run counts its updates from 0, and foreign moments would be bias-corrected as if they had been accumulated since then.
     const StateTensor& state = session.plan().state[static_cast<size_t>(index)];

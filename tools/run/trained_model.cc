@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "compiler/compile.h"
@@ -63,11 +65,13 @@ std::string PlanPathOf(const std::string& path) {
 
 std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const std::set<std::string>& known) {
   Listing names(8);
+  std::unordered_set<std::string_view> states;
+  for (const StateTensor& state : plan.state) states.insert(state.name);
   for (const auto& [name, type] : stored.types()) {
     // Optimizer state is not reported if only weights are requested, nor that of a weight which this model does not train.
     const std::string owner = name.substr(0, name.rfind('/'));
-    const bool is_state = name.starts_with("gradloom/") || plan.FindState(owner) >= 0 || (owner != name && stored.types().contains(owner));
-    if (plan.FindState(name) >= 0 || is_state || known.contains(name)) continue;
+    const bool is_state = name.starts_with("gradloom/") || states.contains(owner) || (owner != name && stored.types().contains(owner));
+    if (states.contains(name) || is_state || known.contains(name)) continue;
     names.Add("'" + Escaped(name, 80) + "'");
   }
   if (names.count() == 0) return "";
