@@ -25,11 +25,11 @@ int64_t CountIn(const WeightFiles& files, const std::string& key) {
 
 }  // namespace
 
-StoredTensors::StoredTensors(const std::string& path) : path_(path) {
+StoredTensors::StoredTensors(const std::string& path, int64_t max_tensors) : path_(path) {
   if (IsCheckpoint(path)) {
     checkpoint_ = Checkpoint::Load(path);
   } else {
-    files_.emplace(path);
+    files_.emplace(path, SafetensorsFile::kLimitBytes, max_tensors);
   }
 }
 

@@ -17,8 +17,8 @@ namespace gradloom {
 class StoredTensors {
  public:
   // Opens a safetensors file, an index with its shards, or the folder of a checkpoint; all parts of the latter are read and verified.
-  // Errors as WeightFiles' and Checkpoint::Load's.
-  explicit StoredTensors(const std::string& path);
+  // Errors as WeightFiles' and Checkpoint::Load's. `max_tensors`: of weights; the state of a run is as many as its checkpoints may have.
+  explicit StoredTensors(const std::string& path, int64_t max_tensors = SafetensorsFile::kMaxTensors);
   // The tensors of a checkpoint's folder. The path is that of its file, if it has only one.
   explicit StoredTensors(Checkpoint checkpoint);
 

@@ -145,7 +145,7 @@ namespace {
 std::optional<StoredTensors> OpenFinalWeights(const RunFolder& run) {
   if (!fs::exists(run.StatePath())) return std::nullopt;
   try {
-    return StoredTensors(run.StatePath());
+    return StoredTensors(run.StatePath(), Checkpoint::kMaxTensors);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCheckpoint) throw;
     const FoundCheckpoint newest = FindNewestCheckpoint(run.File("checkpoints"));
