@@ -290,7 +290,8 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
 bool Trainer::IsDue(const Interval& interval, bool updated) const {
   switch (interval.unit) {
     case Interval::Unit::kNever: return false;
-    case Interval::Unit::kEpochs: return session_.batch() % (interval.count * batches_per_epoch()) == 0;
+    case Interval::Unit::kEpochs:
+      return session_.batch() % batches_per_epoch() == 0 && session_.batch() / batches_per_epoch() % interval.count == 0;
     case Interval::Unit::kUpdates: return updated && session_.step() % interval.count == 0;
     case Interval::Unit::kSeconds: return Now() - saved_at_ >= static_cast<double>(interval.count);
   }

@@ -73,7 +73,7 @@ void Trainer::HandleShared(StepReport& step, int64_t seen) {
   const auto due = [&](const Interval& interval) {
     switch (interval.unit) {
       case Interval::Unit::kNever: return false;
-      case Interval::Unit::kEpochs: return done / (interval.count * per_epoch) > seen / (interval.count * per_epoch);
+      case Interval::Unit::kEpochs: return done / per_epoch / interval.count > seen / per_epoch / interval.count;
       case Interval::Unit::kUpdates: return done / interval.count > seen / interval.count;
       case Interval::Unit::kSeconds: return Now() - saved_at_ >= static_cast<double>(interval.count);
     }
