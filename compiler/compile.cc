@@ -55,7 +55,7 @@ class Compiler {
 
   Plan Run() {
     AddEntries();
-    plan_.model = model_.info(ReplacedAtExport());
+    plan_.model = options_.exports ? model_.info(ReplacedAtExport()) : ModelInfo{.name = model_.name(), .hash = model_.hash(), .bytes = ""};
     report_.stages = Gathers(options_.recipe) ? 1 : stages_.count;
     report_.placed = stages_.of_node;
     const auto start = Clock::now();

@@ -32,6 +32,8 @@ struct CompileOptions {
   std::vector<EntryRequest> entries;
   ImportOptions import;  // its batch is set per entry
   PassControl control;
+  // Whether the plan gets what the export of the trained model needs: the file with all tensors that are not trained, of at most 2 GiB.
+  bool exports = true;
 };
 
 // What the compiler found out, to show to the user.

@@ -7,7 +7,7 @@
 namespace gradloom {
 
 OnnxLoss::OnnxLoss(Model model, std::map<std::string, int64_t> shapes)
-    : model_(std::move(model)), shapes_(std::move(shapes)), hash_(model_.info().hash) {}
+    : model_(std::move(model)), shapes_(std::move(shapes)), hash_(model_.hash()) {}
 
 LossGraph::Instance OnnxLoss::For(const std::map<std::string, Input>& known, int64_t batch) const {
   ImportOptions options;

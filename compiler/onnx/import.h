@@ -43,6 +43,9 @@ struct LoadOptions {
 
 struct ModelFile;
 
+// The form of a trained model: for inference (ExportTrained), or with its nodes as the file has them.
+enum class ModelForm : uint8_t { kInference, kAsWritten };
+
 // An ONNX model in memory. It has passed all checks that do not need its shapes. Immutable and cheap to copy.
 class Model {
  public:
@@ -53,6 +56,11 @@ class Model {
   // The same from memory. External data is read from options.external_dir only. `name` is used in messages.
   static Model FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options = {});
   static Model FromText(std::string_view text, const std::string& name = "text", const LoadOptions& options = {});
+
+  // The model of a plan, with values for tensors, by their names in a Graph, as ExportTrained would write it. Unlike a file, it may be of
+  // any size, and shares the memory of the values. Throws Error(kShape) for a value with another shape, Error(kTensor) for a tensor that is
+  // neither in `info` nor in `values`.
+  static Model FromInfo(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form = ModelForm::kInference);
 
   // This model with other elements of its tensors, by the names of values in a Graph: initializers, and tensors of Constant nodes of the
   // main graph. They are converted to the element types of the file, and repeated where the file holds a copy for each sample. Names that
@@ -66,6 +74,10 @@ class Model {
 
   // The path given to Load.
   const std::string& path() const;
+
+  // The name without folders, and the hash of the file with its external data, as in ModelInfo.
+  std::string name() const;
+  const std::string& hash() const;
 
   // The graph inputs that must be fed, in order.
   std::vector<std::string> input_names() const;

@@ -9,6 +9,7 @@
 
 #include "compiler/onnx/check/check_model.h"
 #include "compiler/onnx/check/node_order.h"
+#include "compiler/onnx/export/inference_form.h"
 #include "compiler/onnx/import.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
@@ -22,6 +23,7 @@
 #include "onnx/defs/parser.h"
 #include "runtime/base/background.h"
 #include "runtime/base/file.h"
+#include "runtime/base/narrow.h"
 #include "runtime/base/run_on_threads.h"
 
 namespace gradloom {
@@ -230,7 +232,40 @@ Model Model::FromText(std::string_view text, const std::string& name, const Load
   return Model(FinishedText(text, name, "", options));
 }
 
+Model Model::FromInfo(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form) {
+  ContentHash hash;
+  ModelBytes source(info.bytes, &hash);
+  Parsed parsed = ParseBinary(source, Elements::kMoved, info.name, {});
+  std::vector<std::pair<TensorSite, Tensor>> sparse;
+  ForEachTensor(parsed.file->proto, [&](const TensorSite& site) {
+    const auto found = values.find(site.name);
+    if (found == values.end() || !site.parameter_like) return;
+    const auto& dims = site.dense != nullptr ? site.dense->dims() : site.sparse->dims();
+    const int32_t type = site.dense != nullptr ? site.dense->data_type() : site.sparse->values().data_type();
+    const Tensor value = ValueInFile(found->second, Shape(std::vector<int64_t>(dims.begin(), dims.end())), type,
+                                     Escaped(info.name, 1000) + ", tensor '" + Escaped(site.name) + "'");
+    hash.Add(site.name);
+    hash.Add(value.data(), static_cast<size_t>(value.bytes()));
+    if (site.dense == nullptr) {
+      sparse.emplace_back(site, value);
+    } else if (IsNarrow(value.dtype())) {
+      SetTensor(value.view(), site.dense);  // several elements may share a byte
+    } else {
+      ClearElements(site.dense);
+      MarkMoved(std::ssize(parsed.raw), *site.dense);
+      parsed.raw.push_back(value.Reshaped(Shape{value.elements()}));
+    }
+  });
+  for (const auto& [site, value] : sparse) MakeDense(site, value);
+  if (form == ModelForm::kInference) ToInferenceForm(parsed.file->proto);
+  return Model(Finished(std::move(parsed), "", hash));
+}
+
 const std::string& Model::path() const { return file_->path; }
+
+std::string Model::name() const { return file_->path.substr(file_->path.rfind('/') + 1); }
+
+const std::string& Model::hash() const { return file_->hash; }
 
 std::vector<std::string> Model::input_names() const {
   std::set<std::string> initializers;
@@ -291,7 +326,7 @@ ModelInfo Model::info(const std::vector<std::string>& replaced) const {
     SetTensor(file_->tensors.at(original.dense).data.view(), site.dense);
   });
   ModelInfo info;
-  info.name = file_->path.substr(file_->path.rfind('/') + 1);
+  info.name = name();
   info.hash = file_->hash;
   if (copy.ByteSizeLong() > static_cast<size_t>(file_->options.limits.file_bytes)) {
     throw Error(ErrorCode::kLimit, "the frozen tensors need more than " + std::to_string(file_->options.limits.file_bytes) + " bytes",

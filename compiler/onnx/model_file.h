@@ -51,6 +51,10 @@ struct TensorSite {
 // equal names.
 void ForEachTensor(onnx::ModelProto& model, const std::function<void(const TensorSite&)>& f);
 
+// Makes a trained sparse tensor a dense one, because the zeros that it omits are trained too. Sites found before may not be valid any more,
+// except those of other sparse tensors.
+void MakeDense(const TensorSite& site, const Tensor& value);
+
 // A new value for a tensor of a model: of the shape and the element type (TensorProto.DataType) that the tensor has in the file, repeated
 // if the file holds a copy for each sample. `where` names the tensor in messages. Throws Error(kShape) if the shape differs otherwise,
 // Error(kUnsupported) for an element type that a Graph cannot hold.

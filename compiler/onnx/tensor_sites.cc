@@ -2,6 +2,7 @@
 #include <set>
 
 #include "compiler/onnx/model_file.h"
+#include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/standard_domain.h"
 
 namespace gradloom {
@@ -68,5 +69,24 @@ class Walk {
 }  // namespace
 
 void ForEachTensor(onnx::ModelProto& model, const std::function<void(const TensorSite&)>& f) { Walk(f).Model(model); }
+
+void MakeDense(const TensorSite& site, const Tensor& value) {
+  if (onnx::AttributeProto* attribute = site.attribute) {
+    attribute->clear_sparse_tensor();
+    attribute->set_name("value");
+    attribute->set_type(onnx::AttributeProto::TENSOR);
+    SetTensor(value.view(), attribute->mutable_t());
+    return;
+  }
+  auto* sparse = site.graph->mutable_sparse_initializer();
+  for (int i = 0; i < sparse->size(); ++i) {
+    if (sparse->Mutable(i) != site.sparse) continue;
+    onnx::TensorProto* dense = site.graph->add_initializer();
+    dense->set_name(sparse->Get(i).values().name());
+    SetTensor(value.view(), dense);
+    sparse->DeleteSubrange(i, 1);
+    return;
+  }
+}
 
 }  // namespace gradloom

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "compiler/compile.h"
-#include "compiler/onnx/export/export.h"
 #include "tools/run/class_weights.h"
 #include "tools/run/model_options.h"
 #include "tools/run/recipe.h"
@@ -11,7 +10,7 @@
 namespace gradloom {
 
 DevicePlacement PlacementOf(const Plan& plan, const std::map<std::string, Tensor>& values, const Configuration& configuration) {
-  const Model model = Model::FromBytes(ExportedBytes(plan.model, values, ModelForm::kAsWritten), plan.model.name);
+  const Model model = Model::FromInfo(plan.model, values, ModelForm::kAsWritten);
   CompileOptions options;
   options.import = ImportOptionsOf(configuration);
   const Entry& entry = plan.entries.front();

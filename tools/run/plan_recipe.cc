@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
 #include "tools/run/model_options.h"
 #include "tools/run/sound_plan.h"
@@ -58,7 +57,7 @@ const std::string& RecipePlan::recipe_text() const { return plan_.properties.at(
 
 void RecipePlan::CheckModel(const Configuration& configuration) const {
   const std::string& model = configuration.Text("model.path");
-  if (model.empty() || Model::Load(model, LoadOptionsOf(configuration)).info().hash == plan_.model.hash) return;
+  if (model.empty() || Model::Load(model, LoadOptionsOf(configuration)).hash() == plan_.model.hash) return;
   throw Error(ErrorCode::kPlan, "the plan was compiled from another model than '" + Escaped(model, 4096) + "'", Escaped(path_, 4096),
               "omit the model: the plan contains its own");
 }
@@ -68,7 +67,7 @@ Model RecipePlan::model() const {
   for (const StateTensor& tensor : plan_.state) {
     if (tensor.kind == StateKind::kParameter || tensor.kind == StateKind::kStatistic) values.emplace(tensor.name, tensor.initial);
   }
-  return Model::FromBytes(ExportedBytes(plan_.model, values, ModelForm::kAsWritten), plan_.model.name);
+  return Model::FromInfo(plan_.model, values, ModelForm::kAsWritten);
 }
 
 Plan RecipePlan::Complete(const Configuration& configuration, const Model& model, CompileOptions options, CompileReport& report) const {

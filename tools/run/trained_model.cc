@@ -13,7 +13,6 @@
 #include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
-#include "runtime/base/hash.h"
 #include "runtime/base/listing.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/manifest.h"
@@ -213,13 +212,13 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
     DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_, names_);
   }
   for (const auto& [name, columns] : configuration_.Named("data.map")) columns_[name] = columns[0];
-  model_bytes_ = ExportedBytes(plan.model, WeightsOf(plan, weights, notes_));
-  model_name_ = plan.model.name;
+  model_ = Model::FromInfo(plan.model, WeightsOf(plan, weights, notes_));
 }
 
 TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, const std::string& data) const {
   Compiled made;
-  made.model = std::make_unique<Model>(Model::FromBytes(model_bytes_, model_name_));
+  made.model = std::make_unique<Model>(*model_);
+  made.options.exports = false;
   made.options.import = ImportOptionsOf(configuration_);
   if (batch > 0) made.options.import.batch = batch;
   // A run may have a size of its own for evaluations and predictions, unless the command names one.
@@ -270,16 +269,16 @@ TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
   fits = fits && shape.rank() == 3 && shape[1] == feeds[0].shape[1];
   if (!fits) {
     throw Error(ErrorCode::kConfig, "not a language model: it does not map rows of tokens to scores of the next tokens",
-                Escaped(model_name_), "for other models, omit --generate and pass inputs with --data");
+                Escaped(model_->path()), "for other models, omit --generate and pass inputs with --data");
   }
   const std::string input = feeds[0].name;
   return {compiled.Start(EntryKind::kPredict, 1), input, output, shape[1], shape[2]};
 }
 
 void TrainedModel::CheckSame(const TrainingJob& job, const Dataset& rows, int64_t batch) const {
-  job.CheckSame("model and weights " + HashText(HashOf(model_bytes_)) + "\n" + std::to_string(rows.rows()) + " rows\nbatches of " +
-                    std::to_string(batch) + "\n",
-                "make sure that all processes read the same run and data, with the same command and release");
+  job.CheckSame(
+      "model and weights " + model_->hash() + "\n" + std::to_string(rows.rows()) + " rows\nbatches of " + std::to_string(batch) + "\n",
+      "make sure that all processes read the same run and data, with the same command and release");
   job.EndSetUp();
 }
 

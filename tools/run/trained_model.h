@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/onnx/import.h"
 #include "runtime/data/training_data.h"
 #include "runtime/plan/loss_info.h"
 #include "runtime/session/confusion.h"
@@ -108,8 +109,7 @@ class TrainedModel {
   Configuration configuration_;
   std::vector<std::string> notes_;
   std::string weights_path_;
-  std::string model_bytes_;  // ONNX file with the weights
-  std::string model_name_;
+  std::optional<Model> model_;  // with the weights
   ColumnMap columns_;
   std::map<std::string, std::vector<Transform>> fitted_;
   TrainingNames names_;

@@ -39,7 +39,7 @@ void ExportTraining(const Plan& plan, const StoredTensors& stored, const std::ma
                     std::vector<std::string>& notes) {
   std::map<std::string, Tensor> values = weights;
   const int64_t updates = AddOptimizerState(plan, stored, values, notes);
-  const Model model = Model::FromBytes(ExportedBytes(plan.model, values, ModelForm::kAsWritten), plan.model.name);
+  const Model model = Model::FromInfo(plan.model, values, ModelForm::kAsWritten);
   ImportOptions import = ImportOptionsOf(configuration);
   if (import.batch == 0) import.batch = kDefaultBatch;
   std::vector<std::string> guesses;

@@ -71,31 +71,6 @@ Tensor RepeatedAlong(const Tensor& value, const Shape& shape, int axis) {
   return whole;
 }
 
-// A trained sparse tensor becomes dense, because the zeros that it omits are trained too.
-struct Trained {
-  TensorSite site;
-  Tensor value;
-};
-
-void MakeDense(const Trained& trained) {
-  if (onnx::AttributeProto* attribute = trained.site.attribute) {
-    attribute->clear_sparse_tensor();
-    attribute->set_name("value");
-    attribute->set_type(onnx::AttributeProto::TENSOR);
-    SetTensor(trained.value.view(), attribute->mutable_t());
-    return;
-  }
-  auto* sparse = trained.site.graph->mutable_sparse_initializer();
-  for (int i = 0; i < sparse->size(); ++i) {
-    if (sparse->Mutable(i) != trained.site.sparse) continue;
-    onnx::TensorProto* dense = trained.site.graph->add_initializer();
-    dense->set_name(sparse->Get(i).values().name());
-    SetTensor(trained.value.view(), dense);
-    sparse->DeleteSubrange(i, 1);
-    return;
-  }
-}
-
 // A file beside a model that holds the elements of its large tensors.
 class ExternalFile {
  public:
@@ -136,15 +111,14 @@ class ExternalFile {
 // `external`: receives large values as they are read; null: the model holds all values.
 onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, ExternalFile* external = nullptr) {
   onnx::ModelProto model = Parse(info);
-  std::vector<Trained> sparse;
+  std::vector<std::pair<TensorSite, Tensor>> sparse;
   ForEachTensor(model, [&](const TensorSite& site) {
     const std::string where = info.name + ", tensor '" + Escaped(site.name) + "'";
     const bool given = values.types.contains(site.name) && site.parameter_like;
     if (site.sparse != nullptr) {
       if (!given) return;
-      Shape shape;
-      for (int64_t dim : site.sparse->dims()) shape.push_back(dim);
-      sparse.push_back({site, ValueInFile(values.read(site.name), shape, site.sparse->values().data_type(), where)});
+      const Shape shape(std::vector<int64_t>(site.sparse->dims().begin(), site.sparse->dims().end()));
+      sparse.emplace_back(site, ValueInFile(values.read(site.name), shape, site.sparse->values().data_type(), where));
       return;
     }
     if (!given) {
@@ -158,7 +132,7 @@ onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, 
     if (external != nullptr) external->Move(site.dense);
   });
   // After the walk, which this would disturb.
-  for (const Trained& trained : sparse) MakeDense(trained);
+  for (const auto& [site, value] : sparse) MakeDense(site, value);
   return model;
 }
 

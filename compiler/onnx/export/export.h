@@ -48,8 +48,7 @@ void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
                    const ExportOptions& options = {});
 
-// The same to memory, always as one file, of at most 2 GiB. kAsWritten keeps the nodes in the form for training.
-enum class ModelForm : uint8_t { kInference, kAsWritten };
+// The same to memory, always as one file, of at most 2 GiB.
 std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form = ModelForm::kInference);
 
 // Stands for an extent of a target that has no name.

@@ -247,6 +247,10 @@ int64_t MovedElements(onnx::TensorProto& tensor) {
   return taken;
 }
 
+void MarkMoved(int64_t index, onnx::TensorProto& tensor) {
+  tensor.mutable_unknown_fields()->AddVarint(static_cast<int>(kMovedField), static_cast<uint64_t>(index));
+}
+
 void CheckText(std::string_view text, const std::string& where, const ModelLimits& limits) {
   // The text parser recurses for every nested graph, type and function.
   const int most = 4 * limits.nesting;

@@ -32,6 +32,9 @@ WireModel ReadWire(ModelBytes& bytes, Elements elements, const std::string& wher
 // with this index from the message.
 int64_t MovedElements(onnx::TensorProto& tensor);
 
+// Marks a tensor whose elements are separate, so that MovedElements returns this index.
+void MarkMoved(int64_t index, onnx::TensorProto& tensor);
+
 // For ONNX's text syntax: throws Error(kParse) if it is nested too deeply.
 void CheckText(std::string_view text, const std::string& where, const ModelLimits& limits);
 
