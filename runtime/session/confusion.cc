@@ -17,15 +17,15 @@ double Share(int64_t part, int64_t of) { return of == 0 ? 0 : static_cast<double
 }  // namespace
 
 void ConfusionMatrix::Resize(int64_t classes) {
-  if (!counts_.empty() && std::ssize(counts_) != classes) {
+  if (!counts_.empty() && this->classes() != classes) {
     throw Error(ErrorCode::kConfig, Escaped(spec_.name) + ": the output had " + std::to_string(counts_.size()) + " classes and now has " +
                                         std::to_string(classes));
   }
-  counts_.resize(static_cast<size_t>(classes), std::vector<int64_t>(static_cast<size_t>(classes)));
+  counts_.resize(static_cast<size_t>(classes));
 }
 
 void ConfusionMatrix::Add(const TensorView& output, const TensorView& target) {
-  const auto count = [this](int64_t is, int64_t said) { ++counts_[static_cast<size_t>(is)][static_cast<size_t>(said)]; };
+  const auto count = [this](int64_t is, int64_t said) { ++counts_[static_cast<size_t>(is)][said]; };
   if (!spec_.ComparesClasses(target)) {
     internal::CheckSameElements(spec_, output, target);
     if (const int64_t columns = internal::Columns(spec_, output).count(); columns != 1) {
@@ -43,24 +43,27 @@ void ConfusionMatrix::Add(const TensorView& output, const TensorView& target) {
   }
   const internal::ClassScores scores(spec_, output, target);
   Resize(scores.classes());
+  const std::vector<int64_t> said = scores.Computed<int64_t>([&](int64_t position) { return scores.Predicted(position); });
   for (int64_t position = 0; position < scores.positions(); ++position) {
-    if (const int64_t is = scores.Class(position); is >= 0) count(is, scores.Predicted(position));
+    if (const int64_t is = scores.Class(position); is >= 0) count(is, said[static_cast<size_t>(position)]);
   }
 }
 
 std::vector<ClassResult> ConfusionMatrix::ByClass() const {
+  std::vector<int64_t> rows(counts_.size()), predicted(counts_.size()), right(counts_.size());
+  for (size_t is = 0; is < counts_.size(); ++is) {
+    for (const auto& [said, count] : counts_[is]) {
+      rows[is] += count;
+      predicted[static_cast<size_t>(said)] += count;
+      if (said == static_cast<int64_t>(is)) right[is] = count;
+    }
+  }
   std::vector<ClassResult> results;
   for (size_t c = 0; c < counts_.size(); ++c) {
-    int64_t rows = 0, said = 0;
-    for (size_t other = 0; other < counts_.size(); ++other) {
-      rows += counts_[c][other];
-      said += counts_[other][c];
-    }
-    const int64_t right = counts_[c][c];
     const double nothing = std::numeric_limits<double>::quiet_NaN();
-    const bool occurs = rows + said > 0;
-    results.push_back({rows, occurs ? Share(right, said) : nothing, occurs ? Share(right, rows) : nothing,
-                       occurs ? Share(2 * right, rows + said) : nothing});
+    const bool occurs = rows[c] + predicted[c] > 0;
+    results.push_back({rows[c], occurs ? Share(right[c], predicted[c]) : nothing, occurs ? Share(right[c], rows[c]) : nothing,
+                       occurs ? Share(2 * right[c], rows[c] + predicted[c]) : nothing});
   }
   return results;
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -18,7 +20,8 @@ struct ClassResult {
   double precision = 0, recall = 0, f1 = 0;  // as the metrics; NaN for a class that is neither a target nor predicted
 };
 
-// Counts pairs of the target's class and the predicted one. The target of a binary cross entropy has the classes 0 and 1.
+// Counts pairs of the target's class and the predicted one, in memory for the pairs that occur. The target of a binary cross entropy has
+// the classes 0 and 1.
 class ConfusionMatrix {
  public:
   // `spec`: how the output and the target are read; its name is only used in messages.
@@ -30,15 +33,17 @@ class ConfusionMatrix {
   // a class that the output does not have.
   void Add(const TensorView& output, const TensorView& target);
 
-  // counts()[is][said]; empty before the first batch.
-  const std::vector<std::vector<int64_t>>& counts() const { return counts_; }
+  // 0 before the first batch.
+  int64_t classes() const { return std::ssize(counts_); }
+  // By the target's class, and then by the predicted one: how often both occur together. What does not occur is left out.
+  const std::vector<std::map<int64_t, int64_t>>& counts() const { return counts_; }
   std::vector<ClassResult> ByClass() const;
 
  private:
   void Resize(int64_t classes);
 
   MetricSpec spec_;
-  std::vector<std::vector<int64_t>> counts_;
+  std::vector<std::map<int64_t, int64_t>> counts_;
 };
 
 // The predicted class at each position of an output, and its probability.

@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/ignored_class.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/listing.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/confusion.h"
@@ -22,13 +23,27 @@
 namespace gradloom {
 namespace {
 
-// The output or target that a metric uses.
-const TensorView& Named(const Feeds& by_name, const std::string& name, const std::string& metric, const char* what) {
-  const auto found = by_name.find(name);
-  if (found != by_name.end()) return found->second;
-  const std::string known = JoinedTexts(by_name, [](const auto& other) { return Escaped(other.first); });
+[[noreturn]] void RefuseName(const std::string& name, const std::string& metric, const char* what, const std::string& known) {
   throw Error(ErrorCode::kConfig, "metric " + Escaped(metric) + ": unknown " + what + " '" + Escaped(name) + "'", "",
               "expected one of: " + known);
+}
+
+// The target that a metric uses.
+const TensorView& Named(const Feeds& targets, const std::string& name, const std::string& metric) {
+  const auto found = targets.find(name);
+  if (found != targets.end()) return found->second;
+  RefuseName(name, metric, "target", JoinedTexts(targets, [](const auto& other) { return Escaped(other.first); }));
+}
+
+// The output that a metric uses, of the last run.
+TensorView OutputOf(const Session& session, const std::string& name, const std::string& metric) {
+  if (session.HasFetch(name)) return session.Fetched(name);
+  const Entry& entry = session.plan().entries[static_cast<size_t>(session.last_entry())];
+  Listing known(100);
+  for (size_t i = 0; i < entry.fetches.size(); ++i) {
+    if (!IsOnlyExtent(entry, i)) known.Add(Escaped(entry.fetches[i].name));
+  }
+  RefuseName(name, metric, "output", known.text());
 }
 
 // For an output whose number of rows depends on the data, the rows of a target that correspond to them.
@@ -166,11 +181,9 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   // Computes loss and terms of the batch, each with its weight, then the outputs and targets of each metric.
   const auto compute = [&](int64_t own) {
     const Feeds feeds = batches.Get(own);
-    const std::map<std::string, Tensor> fetched = session.Evaluate(feeds);
-    Feeds outputs;
-    for (const auto& [name, tensor] : fetched) outputs.emplace(name, tensor.view());
+    session.Forward(EntryKind::kEval, feeds);
     const double weight = options.loss_weight ? options.loss_weight(feeds) : static_cast<double>(batches.size(own));
-    const double loss = ElementAsDouble(outputs.at("loss"), 0);
+    const double loss = session.loss();
     const bool left_out = std::isnan(loss) && LeavesOutLabels(session, EntryKind::kEval, feeds, batches.size(own));
     std::vector<double> losses;
     for (const WeighedLoss& of : WeighLosses(loss, session.loss_terms(), weight, left_out)) {
@@ -178,10 +191,13 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
       losses.push_back(of.weight);
     }
     std::vector<Tensor> computed{Tensor::From<double>(losses, Shape{std::ssize(losses)})};
+    // Outputs may be as large as the rest of the step: only those that are compared are copied, and once.
+    std::map<std::string, Tensor> outputs;
     for (const MetricSpec& spec : compared.metrics) {
-      const TensorView& output = Named(outputs, spec.output, spec.name, "output");
-      computed.push_back(fetched.at(spec.output));
-      computed.push_back(Tensor::Copy(TargetOf(session, spec.output, output, Named(feeds, spec.target, spec.name, "target"))));
+      auto output = outputs.find(spec.output);
+      if (output == outputs.end()) output = outputs.emplace(spec.output, Tensor::Copy(OutputOf(session, spec.output, spec.name))).first;
+      computed.push_back(output->second);
+      computed.push_back(Tensor::Copy(TargetOf(session, spec.output, output->second.view(), Named(feeds, spec.target, spec.name))));
     }
     return computed;
   };

@@ -11,6 +11,7 @@
 #include "runtime/base/ignored_class.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/read_number.h"
+#include "runtime/base/run_on_threads.h"
 #include "runtime/base/suggestion.h"
 #include "runtime/session/metrics_internal.h"
 
@@ -30,7 +31,11 @@ int64_t AxisOf(const MetricSpec& spec, int64_t stated, const TensorView& output)
 }  // namespace
 
 ClassScores::ClassScores(const MetricSpec& spec, const TensorView& output, const TensorView& target)
-    : spec_(spec), output_(output), target_(target), target_has_probabilities_(spec.target_probabilities && IsFloating(target.dtype)) {
+    : spec_(spec),
+      output_(output),
+      target_(target),
+      floats_(output.dtype == DType::kFloat32 ? static_cast<const float*>(output.data) : nullptr),
+      target_has_probabilities_(spec.target_probabilities && IsFloating(target.dtype)) {
   const int64_t axis = AxisOf(spec, spec.class_axis ? *spec.class_axis : ClassAxis(), output);
   for (int i = 0; i < output.shape.rank(); ++i) (i < axis ? outer_ : i == axis ? classes_ : inner_) *= output.shape[i];
   if (target_has_probabilities_) {
@@ -77,22 +82,44 @@ int64_t ClassScores::Class(int64_t position) const {
   return c;
 }
 
-double ClassScores::Score(int64_t position, int64_t c) const {
-  const double value = ElementAsDouble(output_, Element(position, c));
-  return spec_.probabilities ? std::log(value) : value;
-}
-
 int64_t ClassScores::Predicted(int64_t position) const {
+  if (classes_ == 0) return 0;
+  const int64_t first = Element(position, 0);
   int64_t said = 0;
-  for (int64_t c = 1; c < classes_; ++c) said = Score(position, c) > Score(position, said) ? c : said;
+  double largest = ScoreOf(first);
+  for (int64_t c = 1; c < classes_; ++c) {
+    const double score = ScoreOf(first + c * inner_);
+    if (score > largest) said = c, largest = score;
+  }
   return said;
 }
 
 double ClassScores::LogSum(int64_t position) const {
+  const int64_t first = Element(position, 0);
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (int64_t c = 0; c < classes_; ++c) largest = std::max(largest, Score(position, c));
-  for (int64_t c = 0; c < classes_; ++c) sum += std::exp(Score(position, c) - largest);
+  for (int64_t c = 0; c < classes_; ++c) largest = std::max(largest, ScoreOf(first + c * inner_));
+  for (int64_t c = 0; c < classes_; ++c) sum += std::exp(ScoreOf(first + c * inner_) - largest);
   return largest + std::log(sum);
+}
+
+bool ClassScores::IsAmongLargest(int64_t position, int64_t right, int64_t k) const {
+  const int64_t first = Element(position, 0);
+  const double own = ScoreOf(first + right * inner_);
+  if (std::isnan(own)) return false;
+  int64_t before = 0;
+  for (int64_t c = 0; c < classes_ && before < k; ++c) {
+    const double other = ScoreOf(first + c * inner_);
+    before += other > own || (other == own && c < right);
+  }
+  return before < k;
+}
+
+void ClassScores::ForEachPosition(const std::function<void(int64_t)>& f) const {
+  constexpr int64_t kScoresPerPart = int64_t{1} << 18;  // take longer than to start a thread
+  const int64_t each = std::max<int64_t>(kScoresPerPart / std::max<int64_t>(classes_, 1), 1);
+  RunOnThreads((positions() + each - 1) / each, NumCores(), [&](int64_t part) {
+    for (int64_t position = part * each; position < std::min((part + 1) * each, positions()); ++position) f(position);
+  });
 }
 
 void CheckSameElements(const MetricSpec& spec, const TensorView& output, const TensorView& target) {
@@ -149,17 +176,13 @@ class TopK : public MeanMetric {
   void Add(const TensorView& output, const TensorView& target) override {
     if (!spec_.ComparesClasses(target)) return AddBinary(output, target);
     const ClassScores scores(spec_, output, target);
-    for (int64_t position = 0; position < scores.positions(); ++position) {
+    const auto are_right = scores.Computed<std::optional<bool>>([&](int64_t position) -> std::optional<bool> {
       const int64_t right = scores.Class(position);
-      if (right < 0) continue;
-      const double own = scores.Score(position, right);
-      // A NaN score is never correct.
-      int64_t before = std::isnan(own) ? k_ : 0;
-      for (int64_t c = 0; c < scores.classes() && before < k_; ++c) {
-        const double other = scores.Score(position, c);
-        before += other > own || (other == own && c < right);
-      }
-      Count(before < k_);
+      if (right < 0) return std::nullopt;
+      return scores.IsAmongLargest(position, right, k_);
+    });
+    for (const std::optional<bool>& is_right : are_right) {
+      if (is_right) Count(*is_right ? 1 : 0);
     }
   }
 
@@ -183,9 +206,13 @@ class Perplexity : public MeanMetric {
     if (!spec_.ComparesClasses(target))
       throw Error(ErrorCode::kConfig, "perplexity needs classes as targets", "", "use rmse or mae for numbers");
     const ClassScores scores(spec_, output, target);
-    for (int64_t position = 0; position < scores.positions(); ++position) {
+    const auto losses = scores.Computed<std::optional<double>>([&](int64_t position) -> std::optional<double> {
       const int64_t right = scores.Class(position);
-      if (right >= 0) Count(scores.LogSum(position) - scores.Score(position, right));
+      if (right < 0) return std::nullopt;
+      return scores.LogSum(position) - scores.Score(position, right);
+    });
+    for (const std::optional<double>& loss : losses) {
+      if (loss) Count(*loss);
     }
   }
 

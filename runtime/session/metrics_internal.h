@@ -1,8 +1,11 @@
 // Shared by the implementation files of metrics.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "runtime/session/metrics.h"
 
@@ -19,13 +22,31 @@ class ClassScores {
 
   // The class at a position, or -1 if it is to be ignored. Throws Error(kData) for one that the output lacks.
   int64_t Class(int64_t position) const;
-  double Score(int64_t position, int64_t c) const;
+  // Vocabularies have tens of thousands of scores at each position, so they are read as fast as memory.
+  double Score(int64_t position, int64_t c) const { return ScoreOf(Element(position, c)); }
   // The class with the largest score at a position; of equal ones the lowest.
   int64_t Predicted(int64_t position) const;
   // log(sum(exp(scores))) at a position.
   double LogSum(int64_t position) const;
+  // Whether the class `right` is among the k largest scores at a position; of equal scores the lower class comes first. A score of NaN
+  // never is.
+  bool IsAmongLargest(int64_t position, int64_t right, int64_t k) const;
+
+  // f(position) for each position, in their order, where f is a function of the position alone: on several threads if there are many
+  // scores. Throws what f throws for the first position for which it throws.
+  template <typename T>
+  std::vector<T> Computed(const std::function<T(int64_t)>& f) const {
+    std::vector<T> values(static_cast<size_t>(positions()));
+    ForEachPosition([&](int64_t position) { values[static_cast<size_t>(position)] = f(position); });
+    return values;
+  }
 
  private:
+  void ForEachPosition(const std::function<void(int64_t)>& f) const;
+  double ScoreOf(int64_t element) const {
+    const double value = floats_ != nullptr ? static_cast<double>(floats_[element]) : ElementAsDouble(output_, element);
+    return spec_.probabilities ? std::log(value) : value;
+  }
   // The first axis without which the output has the target's shape, except for trailing ones; 1 if there is none.
   int64_t ClassAxis() const;
   int64_t Element(int64_t position, int64_t c) const { return (position / inner_ * classes_ + c) * inner_ + position % inner_; }
@@ -33,6 +54,7 @@ class ClassScores {
   const MetricSpec& spec_;
   const TensorView& output_;
   const TensorView& target_;
+  const float* floats_;  // the output's elements; null if they have another type
   int64_t outer_ = 1, classes_ = 1, inner_ = 1;
   bool target_has_probabilities_ = false;  // the target has a probability for each class, not its number
 };

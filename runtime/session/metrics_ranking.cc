@@ -26,7 +26,8 @@ double MeanOfNumbers(const std::vector<double>& values) {
 
 // Counts in columns: one for each class, or one for each binary label. A Column implements
 // AddBinary(score, is, spec): adds one prediction of a binary label;
-// AddClass(scores, position, right, columns), static: adds the scores of all classes at a position.
+// Find(scores, position), static: what all scores at a position say;
+// AddClass(scores, position, right, found, columns), static: adds the scores of all classes at a position.
 template <typename Column>
 class ByColumn : public Metric {
  public:
@@ -36,8 +37,10 @@ class ByColumn : public Metric {
     if (!spec_.ComparesClasses(target)) return AddBinary(output, target);
     const ClassScores scores(spec_, output, target);
     Resize(scores.classes());
+    const auto found = scores.Computed<decltype(Column::Find(scores, 0))>([&](int64_t position) { return Column::Find(scores, position); });
     for (int64_t position = 0; position < scores.positions(); ++position) {
-      if (const int64_t right = scores.Class(position); right >= 0) Column::AddClass(scores, position, right, columns_);
+      const int64_t right = scores.Class(position);
+      if (right >= 0) Column::AddClass(scores, position, right, found[static_cast<size_t>(position)], columns_);
     }
   }
 
@@ -78,8 +81,9 @@ struct Counts {
 
   void AddBinary(double score, bool is, const MetricSpec& spec) { Count(score > spec.threshold.value_or(0), is); }
 
-  static void AddClass(const ClassScores& scores, int64_t position, int64_t right, std::vector<Counts>& columns) {
-    const int64_t said = scores.Predicted(position);
+  static int64_t Find(const ClassScores& scores, int64_t position) { return scores.Predicted(position); }
+
+  static void AddClass(const ClassScores&, int64_t, int64_t right, int64_t said, std::vector<Counts>& columns) {
     columns[static_cast<size_t>(right)].Count(said == right, true);
     if (said != right) columns[static_cast<size_t>(said)].Count(true, false);
   }
@@ -149,8 +153,9 @@ struct Scores {
     is.push_back(answer);
   }
 
-  static void AddClass(const ClassScores& all, int64_t position, int64_t right, std::vector<Scores>& columns) {
-    const double log_sum = all.LogSum(position);
+  static double Find(const ClassScores& all, int64_t position) { return all.LogSum(position); }
+
+  static void AddClass(const ClassScores& all, int64_t position, int64_t right, double log_sum, std::vector<Scores>& columns) {
     for (int64_t c = 0; c < all.classes(); ++c) {
       columns[static_cast<size_t>(c)].scores.push_back(all.Score(position, c) - log_sum);
       columns[static_cast<size_t>(c)].is.push_back(c == right);

@@ -14,6 +14,7 @@ namespace gradloom {
 std::string ConfusionText(const ConfusionMatrix& confusion, const std::vector<std::string>& names);
 
 // {"classes": [NAME ...], "counts": [[...] ...], "precision": [...], "recall": [...], "f1": [...]}: counts by class, then by prediction.
+// For more than 2,000 classes, "pairs": [[class, prediction, count] ...] of those that occur instead of all counts.
 nlohmann::json ConfusionJson(const ConfusionMatrix& confusion, const std::vector<std::string>& names);
 
 }  // namespace gradloom

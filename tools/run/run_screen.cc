@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "runtime/base/counted.h"
 #include "runtime/base/version.h"
@@ -160,9 +161,12 @@ void RunScreen::OnEpoch(const EpochReport& epoch) {
   ++count_;
   seconds_ += epoch.seconds;
   last_ = epoch;
-  if (epoch.step == best_step_ && !epoch.eval.empty()) best_ = Kept{count_, epoch};
+  // Metrics by class, which the table does not show, may be tens of thousands.
+  EpochReport shown = epoch;
+  std::erase_if(shown.eval, [&](const auto& of) { return std::find(columns_.begin(), columns_.end(), of.first) == columns_.end(); });
+  if (epoch.step == best_step_ && !shown.eval.empty()) best_ = Kept{count_, shown};
   if (count_ % stride_ != 0) return;
-  kept_.push_back({count_, epoch});
+  kept_.push_back({count_, std::move(shown)});
   if (kept_.size() < kMaxKept) return;
   stride_ *= 2;
   std::erase_if(kept_, [&](const Kept& kept) { return kept.number % stride_ != 0; });

@@ -40,17 +40,18 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kDefaultBatch = 32;
 
-// Concatenates parts of one dtype and row shape.
-Tensor Concatenated(const std::vector<Tensor>& parts) {
+// Concatenates parts of one dtype and row shape. Each is released once it is copied: together they may take most of the memory.
+Tensor Concatenated(std::vector<Tensor> parts) {
   if (parts.size() == 1) return parts.front();
   Shape shape = parts.front().shape();
   shape[0] = 0;
   for (const Tensor& part : parts) shape[0] += part.shape()[0];
   Tensor whole(parts.front().dtype(), shape);
   auto* to = static_cast<std::byte*>(whole.data());
-  for (const Tensor& part : parts) {
+  for (Tensor& part : parts) {
     std::memcpy(to, part.data(), static_cast<size_t>(part.bytes()));
     to += part.bytes();
+    part = Tensor();
   }
   return whole;
 }
@@ -308,9 +309,9 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool co
   made.rows = rows.rows();
   made.values = EvaluateShared(session, rows, options, SharesBatches(job), made.confusion ? &*made.confusion : nullptr);
   if (made.confusion) {
-    const auto count = made.confusion->counts().size();
-    made.classes = NamesOfClasses(made.confusion->spec().target, static_cast<int64_t>(count));
-    made.classes.resize(count);  // the data may have named classes that this model does not have
+    const int64_t count = made.confusion->classes();
+    made.classes = NamesOfClasses(made.confusion->spec().target, count);
+    made.classes.resize(static_cast<size_t>(count));  // the data may have named classes that this model does not have
   }
   return made;
 }
@@ -480,6 +481,8 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   std::map<std::string, std::vector<Tensor>> parts;
   shared.Run(compute, [&](int64_t i, const std::vector<Tensor>& computed) {
     if (!job.leads()) return;
+    Predictions of_batch;
+    of_batch.moved = predictions.moved;
     for (size_t k = 0; k < names.size(); ++k) {
       const Tensor& tensor = computed[k];
       const bool by_row = tensor.shape().rank() > 0 && tensor.shape()[0] == shared.size(i);
@@ -489,14 +492,18 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
                         std::to_string(shared.size(i)) + ": it has no row per sample, so batches cannot be concatenated",
                     Escaped(data, 4096), "use --batch " + std::to_string(rows.rows()) + " to predict all rows at once");
       }
-      parts[names[k]].push_back(tensor);
+      of_batch.outputs.emplace(names[k], tensor);
     }
+    // Now, because the scores of all rows may not fit into the memory, and their classes do.
+    if (form.target_units) UndoTransforms(transformed, of_batch);
+    if (form.classes || form.probabilities) ClassifyOutputs(form, of_batch);
+    for (auto& [name, tensor] : of_batch.outputs) parts[name].push_back(std::move(tensor));
+    predictions.classes = std::move(of_batch.classes);
+    predictions.columns = std::move(of_batch.columns);
   });
   predictions.files = FilesOfRows(rows);
-  for (const auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(list));
+  for (auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(std::move(list)));
   if (!job.leads()) return predictions;
-  if (form.target_units) UndoTransforms(transformed, predictions);
-  if (form.classes || form.probabilities) ClassifyOutputs(form, predictions);
   for (const auto& [name, texts] : predictions.kept) {
     if (!predictions.outputs.contains(name)) continue;
     throw Error(ErrorCode::kConfig, "the predictions have a column '" + Escaped(name) + "', too", "--keep", "keep other columns");
