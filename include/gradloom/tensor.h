@@ -89,6 +89,17 @@ class TensorView {
   DType dtype_ = 0;
 };
 
+// Elements of a tensor that keep it alive.
+template <typename T>
+class OwnedSpan : public std::span<const T> {
+ public:
+  OwnedSpan(std::span<const T> elements, std::shared_ptr<const std::byte[]> owner)
+      : std::span<const T>(elements), owner_(std::move(owner)) {}
+
+ private:
+  std::shared_ptr<const std::byte[]> owner_;
+};
+
 // Owns its elements. Copies share them.
 class Tensor {
  public:
@@ -106,9 +117,15 @@ class Tensor {
   int64_t elements() const { return view_.elements(); }
   int64_t bytes() const { return view_.bytes(); }
   const TensorView& view() const { return view_; }
+  // Throws Error if the elements have another type.
   template <typename T>
-  std::span<const T> as() const {
+  std::span<const T> as() const& {
     return view_.as<T>();
+  }
+  // Of a temporary: for (const float g : session.Gradient("w").as<float>()).
+  template <typename T>
+  OwnedSpan<T> as() && {
+    return {view_.as<T>(), data_};
   }
 
  private:
