@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -263,6 +264,23 @@ void Checkpoint::Restore(Session& session, const PlanIdentity& plan, bool any_pl
   session.set_learning_rate(manifest_.fixed_learning_rate);
 }
 
+// A plan cannot get other values of what it keeps constant. Without them, the model would have some weights of the file and some of its
+// own.
+void Checkpoint::CheckFrozen(const Plan& plan) const {
+  std::vector<std::string> frozen;
+  for (const Constant& constant : plan.constants) {
+    const auto type = types_.find(constant.name);
+    if (type == types_.end() || type->second.shape != constant.value.shape() || !IsFloating(type->second.dtype)) continue;
+    const Tensor value = AsWeight(Read(constant.name), constant.value.dtype());
+    if (value.dtype() != constant.value.dtype()) continue;
+    if (std::memcmp(value.data(), constant.value.data(), static_cast<size_t>(value.bytes())) != 0)
+      frozen.push_back("'" + Escaped(constant.name) + "'");
+  }
+  if (frozen.empty()) return;
+  Refuse("the plan has other values of weights that it does not train: " + Listed(frozen), Escaped(folder_, 4096),
+         "compile a model with these weights, as an export writes it, or train them");
+}
+
 void Checkpoint::RestoreWeights(Session& session) const {
   std::vector<const StateTensor*> known;
   for (const auto& [name, type] : types_) {
@@ -278,6 +296,7 @@ void Checkpoint::RestoreWeights(Session& session) const {
     known.push_back(&state);
   }
   if (known.empty()) Refuse("none of its tensors is trained by the model", Escaped(folder_, 4096), "use weights of this model");
+  CheckFrozen(session.plan());
   for (const StateTensor* state : known) session.Set(state->name, AsWeight(Read(state->name), state->dtype).view());
 }
 

@@ -69,6 +69,8 @@ class Checkpoint {
   void AddFile(const CheckpointFile& described, int64_t limit_bytes);
 
   void RestoreWeights(Session& session) const;
+  // Throws Error(kCheckpoint) if the plan has other values of weights that it does not train.
+  void CheckFrozen(const Plan& plan) const;
 
   std::string folder_;
   bool has_manifest_ = true;

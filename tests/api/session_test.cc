@@ -285,6 +285,54 @@ TEST(Session, SetsParametersByNameAndAsOneVector) {
   EXPECT_THROW(other.SetFlatParameters(std::vector<float>(3)), gradloom::Error);
 }
 
+// A temporary tensor lives as long as the elements that were asked of it.
+TEST(Session, ElementsOfTemporariesStay) {
+  const gradloom::Session session(Plain());
+  const gradloom::Tensor kept = session.Parameter("layer1.bias");
+  const auto elements = session.Parameter("layer1.bias").as<float>();
+  size_t i = 0;
+  for (const float value : session.Parameter("layer1.bias").as<float>()) {
+    const std::vector<float> other(16, 7.0f);  // takes memory that was just freed
+    EXPECT_EQ(value, kept.as<float>()[i]);
+    EXPECT_EQ(elements[i++], value);
+  }
+  EXPECT_EQ(i, 16u);
+  EXPECT_THROW(session.Parameter("layer1.bias").as<double>(), gradloom::Error);
+}
+
+// Other layers are trained from now on. A checkpoint has no values of frozen weights, and a plan takes none.
+TEST(Session, UnfreezesAndFreezesLayers) {
+  const gradloom::Plan head = CompileHousing({.settings = {{"model.freeze", "layer1.*"}}});
+  const Samples samples(3);
+  gradloom::Session first(head);
+  EXPECT_EQ(first.Parameters().size(), 4u);
+  first.Step(samples.feeds());
+  const auto weights_of = [](const gradloom::Session& session) {
+    const std::string bytes = session.CheckpointBytes(/*with_optimizer=*/false);
+    return gradloom::Checkpoint::FromBytes(std::as_bytes(std::span(bytes)));
+  };
+  gradloom::Session all(Plain(), weights_of(first));
+  EXPECT_EQ(all.Evaluate(samples.feeds()).loss, first.Evaluate(samples.feeds()).loss);
+  EXPECT_NO_THROW(gradloom::Session(head, weights_of(all)));  // layer 1 is as it was
+  all.Step(samples.feeds());
+  try {
+    gradloom::Session(head, weights_of(all));
+    FAIL() << "a model with the weights of two was made";
+  } catch (const gradloom::Error& error) {
+    EXPECT_EQ(error.name(), "E-CHECKPOINT");
+    EXPECT_EQ(error.message(), "the plan has other values of weights that it does not train: 'layer1.weight'; 'layer1.bias'");
+  }
+  const std::string path = TemporaryFile("unfrozen.onnx");
+  all.ExportOnnx(path);
+  gradloom::Session again(gradloom::Compile(gradloom::Model(path), {.loss = gradloom::Loss::Mse("value", "target"),
+                                                                    .optimizer = gradloom::Adam{.lr = 0.01},
+                                                                    .batch = kBatch,
+                                                                    .devices = "cpu",
+                                                                    .settings = {{"model.freeze", "layer1.*"}}}));
+  EXPECT_EQ(again.Parameters().size(), 4u);
+  EXPECT_EQ(again.Evaluate(samples.feeds()).loss, all.Evaluate(samples.feeds()).loss);
+}
+
 TEST(Session, ResetsGradients) {
   const Samples samples(11), dropped(12);
   gradloom::Session session(WithGradients()), plain(WithGradients());
