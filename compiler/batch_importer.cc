@@ -30,7 +30,8 @@ void CheckAlgorithm(const Recipe& recipe) {
   const std::pair<bool, const char*> unknown[] = {{recipe.accumulate > 1, "--accumulate"},
                                                   {recipe.precision != Precision::kFloat32, "--precision"},
                                                   {recipe.loss_scale.initial > 0, "--loss-scale"},
-                                                  {recipe.fetch_gradients, "gradients by name"}};
+                                                  {recipe.fetch_gradients, "gradients by name"},
+                                                  {!recipe.input_gradients.empty(), "the gradient of an input"}};
   for (const auto& [given, name] : unknown) {
     if (given) {
       throw Error(ErrorCode::kConfig,

@@ -12,6 +12,12 @@ SamplePlace PlaceOf(const std::string& name, const Shape& shape, int64_t batch, 
   return {batch > 0 && shape.rank() > 0 && shape[0] == batch ? 0 : -1};
 }
 
+// The feed of which a fetch is the gradient; null if it is none.
+const Feed* FedFor(const Entry& entry, const Value& fetched, const std::string& name) {
+  const auto found = std::ranges::find_if(entry.feeds, [&](const Feed& feed) { return name == "grad/" + feed.name; });
+  return fetched.role == Role::kGradient && found != entry.feeds.end() ? &*found : nullptr;
+}
+
 template <typename FeedOrFetch>
 static void Divide(const Shard& shard, FeedOrFetch& tensor) {
   tensor.batch_axis = shard.split() ? shard.axis : -1;
@@ -48,7 +54,9 @@ Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const 
     const auto named = context.fetch_names.find(id);
     const Value& value = context.graph.value(id);
     const std::string& name = named != context.fetch_names.end() ? named->second : value.name;
-    const SamplePlace place = PlaceOf(name, value.shape, entry.batch, places.fetches);
+    const Feed* const fed = FedFor(entry, value, name);
+    const SamplePlace place =
+        fed != nullptr ? SamplePlace{fed->batch_axis, fed->batch_inner} : PlaceOf(name, value.shape, entry.batch, places.fetches);
     entry.fetches.push_back({name, -1, place.axis, place.inner});
   }
   const std::vector<ValueId>& outputs = context.graph.outputs;

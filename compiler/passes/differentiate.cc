@@ -70,8 +70,10 @@ void RefuseMissingGradients(const Graph& graph, const std::vector<size_t>& path,
     ForEachUse(first, [&](ValueId id) {
       if (needed_by == kNoValue) needed_by = depends[static_cast<size_t>(id)];
     });
-    where += (where.empty() ? "" : "\n      ") + Describe(first) + "    needed because '" + Escaped(graph.value(needed_by).name) +
-             "' is trained through it";
+    const std::string name = "'" + Escaped(graph.value(needed_by).name) + "'";
+    where += (where.empty() ? "" : "\n      ") + Describe(first) + "    needed " +
+             (graph.value(needed_by).role == Role::kInput ? "for the gradient of the input " + name
+                                                          : "because " + name + " is trained through it");
   }
   throw Error(ErrorCode::kUnsupported, message, where,
               "freeze the weights before these nodes (--freeze PATTERN), or use an output before them in the loss (--loss)");

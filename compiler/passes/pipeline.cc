@@ -59,6 +59,7 @@
 #include "compiler/passes/training_view.h"
 #include "compiler/passes/write_out_einsum.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/suggestion.h"
 
 namespace gradloom {
 namespace {
@@ -98,6 +99,21 @@ void RunWriteOutEinsum(PassContext& c) { RunOnBodies(c, WriteOutEinsum); }
 // nodes.
 bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && (c.stages == nullptr || !c.recipe.tail.empty()); }
 
+// The name under which an input is fed.
+const std::string& FeedName(const PassContext& c, ValueId input) {
+  const auto named = c.feed_names.find(input);
+  return named != c.feed_names.end() ? named->second : c.graph.value(input).name;
+}
+
+// The values whose gradients are needed: the parameters, and the inputs that the recipe names, as far as the graph has them.
+std::vector<ValueId> WithGradients(const PassContext& c) {
+  std::vector<ValueId> values = c.parameters;
+  for (const ValueId input : c.graph.inputs) {
+    if (c.recipe.input_gradients.contains(FeedName(c, input))) values.push_back(input);
+  }
+  return values;
+}
+
 void RunFuseAttention(PassContext& c) {
   // On a GPU, cuDNN's attention in 16 bits without dropout is faster than two products and a softmax. Attention over products moves as many
   // bytes as those, except for scores that a causal mask hides: they are computed in blocks of 256 queries.
@@ -107,7 +123,7 @@ void RunFuseAttention(PassContext& c) {
   if (!MayFuseLayers(c)) return;
   GraphBuilder builder(c.graph, c.rules);
   FuseAttention(
-      builder, c.parameters,
+      builder, WithGradients(c),
       {.trained_masks = cpu && !low, .fewest_causal = cpu || low ? 0 : kTwoBlocks, .fewest_causal_dropped = cpu ? 0 : kTwoBlocks});
 }
 
@@ -145,14 +161,43 @@ void RunLowerPrecision(PassContext& c) {
   LowerPrecision(builder, precision == Precision::kBfloat16 ? DType::kBfloat16 : DType::kFloat16, c.first_loss_node);
 }
 
-void FetchGradients(PassContext& c, GraphBuilder& builder, ValueId scale) {
+// Returns the gradient of a parameter or input as "grad/<name>".
+void FetchGradient(PassContext& c, GraphBuilder& builder, const std::string& name, ValueId gradient, ValueId scale) {
   builder.set_phase(Phase::kBackward);
-  for (const auto& [parameter, gradient] : c.gradients) {
-    const ValueId whole = scale == kNoValue ? gradient : builder.Div(gradient, builder.Cast(scale, builder.dtype(gradient)));
-    // A copy with its own name, because another parameter may share the gradient.
-    Node copy{.op = "Identity", .inputs = {whole}, .phase = Phase::kBackward};
-    copy.outputs = {c.graph.AddValue("grad/" + c.graph.value(parameter).name, builder.dtype(whole), builder.shape(whole), Role::kGradient)};
-    c.graph.outputs.push_back(c.graph.AddNode(std::move(copy)).outputs[0]);
+  const ValueId whole = scale == kNoValue ? gradient : builder.Div(gradient, builder.Cast(scale, builder.dtype(gradient)));
+  // A copy with its own name, because another parameter may share the gradient.
+  Node copy{.op = "Identity", .inputs = {whole}, .phase = Phase::kBackward};
+  copy.outputs = {c.graph.AddValue("grad/" + name, builder.dtype(whole), builder.shape(whole), Role::kGradient)};
+  const ValueId fetched = c.graph.AddNode(std::move(copy)).outputs[0];
+  c.graph.outputs.push_back(fetched);
+  c.fetch_names.emplace(fetched, "grad/" + name);
+}
+
+// Throws Error(kConfig) for an input whose gradient is asked for and that has none.
+[[noreturn]] void ThrowNoGradient(const PassContext& c, const std::string& wanted) {
+  std::vector<std::string> names;
+  for (const ValueId input : c.graph.inputs) {
+    const ValueType type = c.graph.type(input);
+    if (FeedName(c, input) != wanted) {
+      if (IsFloating(type.dtype)) names.push_back(FeedName(c, input));
+      continue;
+    }
+    const std::string what = "the input '" + Escaped(wanted) + "'";
+    throw Error(ErrorCode::kConfig, IsFloating(type.dtype) ? "the loss does not depend on " + what + " in a way that has a gradient"
+                                                           : what + " is " + type.ToString() + ", which has no gradient");
+  }
+  throw Error(ErrorCode::kConfig, "training has no input '" + Escaped(wanted) + "' of which to compute the gradient", "",
+              Suggestion(wanted, names, "it has: " + JoinedNames(names)));
+}
+
+void FetchInputGradients(PassContext& c, GraphBuilder& builder, const std::map<ValueId, ValueId>& gradients, ValueId scale) {
+  for (const std::string& wanted : c.recipe.input_gradients) {
+    const auto of_input = [&](const auto& gradient) {
+      return c.graph.value(gradient.first).role == Role::kInput && FeedName(c, gradient.first) == wanted;
+    };
+    const auto found = std::find_if(gradients.begin(), gradients.end(), of_input);
+    if (found == gradients.end()) ThrowNoGradient(c, wanted);
+    FetchGradient(c, builder, wanted, found->second, scale);
   }
 }
 
@@ -160,8 +205,12 @@ void RunDifferentiate(PassContext& c) {
   if (!Trains(c.kind) || c.recipe.UsesFileAlgorithm()) return DropStops(c.graph);
   GraphBuilder builder(c.graph, c.rules);
   const ValueId scale = c.recipe.loss_scale.initial > 0 ? LossScaleValue(builder, c.recipe.loss_scale) : kNoValue;
-  c.gradients = Differentiate(builder, c.loss, c.parameters, scale);
-  if (c.recipe.fetch_gradients) FetchGradients(c, builder, scale);
+  c.gradients = Differentiate(builder, c.loss, WithGradients(c), scale);
+  FetchInputGradients(c, builder, c.gradients, scale);
+  std::erase_if(c.gradients, [&](const auto& gradient) { return c.graph.value(gradient.first).role == Role::kInput; });
+  for (const auto& [parameter, gradient] : c.gradients) {
+    if (c.recipe.fetch_gradients) FetchGradient(c, builder, c.graph.value(parameter).name, gradient, scale);
+  }
   DropStops(c.graph);
 }
 

@@ -47,6 +47,8 @@ struct Recipe {
 
   bool fetch_gradients = false;  // each step also returns "grad/<parameter>", before clipping
   bool fetch_outputs = false;    // training entries also return the model's outputs
+  // Inputs and targets of which training entries also return the gradient of the batch's loss: "grad/<input>".
+  std::set<std::string> input_gradients;
 
   DeviceKind device = DeviceKind::kCpu;
   std::string isa = "any";            // of the devices: "sm_90"

@@ -131,7 +131,7 @@ typedef struct GradloomSetting {
 
 typedef struct GradloomLoadOptions {
   size_t size;
-  const char* name;         /* of a model from a buffer, for messages; null: "model" */
+  const char* name;         /* of a model from a buffer, for messages; null: "model". Ending in .onnxtxt: the bytes are ONNX's text form */
   const char* external_dir; /* folder of external data; null: the folder of the file; for a buffer, no external data */
 } GradloomLoadOptions;
 
@@ -156,6 +156,10 @@ typedef struct GradloomCompileOptions {
   uint32_t with; /* bits of GRADLOOM_WITH_; 0: GRADLOOM_WITH_EVAL | GRADLOOM_WITH_PREDICT */
   uint32_t reserved;
   const char* config_text; /* the text of such a file, read after config_path; null: none */
+  /* Inputs of the model, or targets, of which training steps (Step, TrainStep) also return the gradient of their batch's loss, as the
+   * output "grad/NAME" in the shape of the input. */
+  const char* const* input_gradients;
+  size_t num_input_gradients;
 } GradloomCompileOptions;
 
 /* What DescribePlan describes. */
@@ -325,7 +329,7 @@ typedef struct GradloomApi {
   size_t (*GetDTypeBytes)(GradloomDType dtype);     /* of one element; 0 for an invalid type */
 
   /* ---- Models and compiling --------------------------------------------------------------------------------------------------------- */
-  /* `options` may be null. */
+  /* `options` may be null. A file whose name ends in .onnxtxt is in ONNX's text form. */
   GradloomStatus* (*LoadModel)(const char* path, const GradloomLoadOptions* options, GradloomModel** out);
   /* Copies the bytes of an ONNX file. */
   GradloomStatus* (*LoadModelFromBuffer)(const void* bytes, size_t num_bytes, const GradloomLoadOptions* options, GradloomModel** out);
@@ -356,7 +360,7 @@ typedef struct GradloomApi {
 
   /* ---- Sessions --------------------------------------------------------------------------------------------------------------------- */
   /* `options` may be null. If `checkpoint` is null, the initial weights are the model's. A checkpoint with weights alone replaces the
-   * weights that it has. */
+   * weights that it has; E-CHECKPOINT if it has other values of weights that the plan does not train. */
   GradloomStatus* (*CreateTrainingSession)(const GradloomPlan* plan, const GradloomSessionOptions* options,
                                            const GradloomCheckpoint* checkpoint, GradloomSession** out);
   /* Waits for a running step, and for calls of other threads; none may begin now. Does nothing in a callback of Fit, and in a child of the
@@ -515,6 +519,10 @@ typedef struct GradloomApi {
   /* For other threads while Fit runs on the session: ends the run as a callback would, and also between two batches of an evaluation, which
    * then has no result. Returns at once. Does nothing if no Fit runs. */
   GradloomStatus* (*StopFit)(GradloomSession* session);
+  /* Replaces the accumulated gradient of a parameter by a copy, in the type and shape of the parameter: clipped, summed over machines,
+   * computed by other means. The next OptimizerStep updates with it, even if no TrainStep came before; gradients that were neither set nor
+   * accumulated are zero. Needs GRADLOOM_WITH_GRADIENTS. Not for callbacks of Fit. */
+  GradloomStatus* (*SetGradient)(GradloomSession* session, const char* parameter, const GradloomTensor* value);
 } GradloomApi;
 
 #if defined(_WIN32) || !defined(__GNUC__)

@@ -60,7 +60,8 @@ inline std::string TableOf(const std::vector<std::pair<std::string, double>>& nu
 // An ONNX model in memory.
 class Model {
  public:
-  // Reads a file, with external data from `external_dir`, or from the file's folder if that is empty.
+  // Reads a file, in ONNX's text form if its name ends in .onnxtxt. External data is read from `external_dir`, or from the file's folder if
+  // that is empty.
   explicit Model(const std::string& path, const std::string& external_dir = {}) {
     auto options = internal::Sized<GradloomLoadOptions>();
     options.external_dir = external_dir.empty() ? nullptr : external_dir.c_str();
@@ -69,7 +70,8 @@ class Model {
     handle_ = internal::Shared(handle, internal::Api().ReleaseModel);
   }
 
-  // Copies the bytes of an ONNX file. `name` is used in messages. External data is read from `external_dir` only.
+  // Copies the bytes of an ONNX file, or of its text form if `name` ends in .onnxtxt. The name is used in messages. External data is read
+  // from `external_dir` only.
   static Model FromBytes(std::span<const std::byte> bytes, const std::string& name = "model", const std::string& external_dir = {}) {
     auto options = internal::Sized<GradloomLoadOptions>();
     options.name = name.c_str();
@@ -77,6 +79,11 @@ class Model {
     GradloomModel* handle = nullptr;
     internal::Check(internal::Api().LoadModelFromBuffer(bytes.data(), bytes.size(), &options, &handle));
     return Model(handle);
+  }
+
+  // ONNX's text form: docs/losses.md shows it.
+  static Model FromText(const std::string& text, const std::string& external_dir = {}) {
+    return FromBytes(std::as_bytes(std::span(text)), "model.onnxtxt", external_dir);
   }
 
   std::vector<std::string> InputNames() const {
@@ -262,6 +269,8 @@ struct CompileOptions {
   std::string config{};            // a TOML file; the other options override it
   std::string config_text{};       // the text of such a file
   Settings settings{};             // any other keys; these override everything else
+  // Inputs or targets of which Step and Backward also return the gradient of their batch's loss, as the output "grad/NAME".
+  std::vector<std::string> input_gradients{};
 };
 
 // The kinds of entries of a plan.
@@ -351,6 +360,10 @@ inline Plan Compile(const Model& model, const CompileOptions& options) {
   if (options.predict) given.with |= GRADLOOM_WITH_PREDICT;
   if (options.gradients) given.with |= GRADLOOM_WITH_GRADIENTS;
   if (options.outputs) given.with |= GRADLOOM_WITH_OUTPUTS;
+  std::vector<const char*> inputs;
+  for (const std::string& input : options.input_gradients) inputs.push_back(input.c_str());
+  given.input_gradients = inputs.data();
+  given.num_input_gradients = inputs.size();
   GradloomPlan* handle = nullptr;
   internal::Check(internal::Api().Compile(model.c(), &given, &handle));
   return Plan(handle);

@@ -176,6 +176,12 @@ class Session {
     internal::Check(internal::Api().GetGradient(c(), parameter.c_str(), tensor.data(), static_cast<size_t>(tensor.bytes())));
     return tensor;
   }
+  // Replaces it by a copy: clipped, summed over machines, computed by other means. Update uses it, even if no Backward came before;
+  // gradients that were neither set nor accumulated are zero.
+  void SetGradient(const std::string& parameter, const TensorView& value) {
+    const GradloomTensor tensor = value.c();
+    internal::Check(internal::Api().SetGradient(c(), parameter.c_str(), &tensor));
+  }
   // Copies all parameters as one vector, in the order of Parameters().
   std::vector<float> FlatParameters(bool trainable_only = true) const {
     size_t count = 0;

@@ -161,6 +161,7 @@ def compile(
     predict: bool = True,
     gradients: bool = False,
     outputs: bool = False,
+    input_gradients: Sequence[str] = (),
     external_dir: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Compiles an ONNX model with a loss and an optimizer into a verified plan.
@@ -175,6 +176,8 @@ def compile(
         config: a TOML configuration file.
         evaluate, predict, gradients, outputs: what the plan contains besides training steps. `gradients` is needed for `Session.backward`; with
             `outputs`, training steps also return the model's outputs.
+        input_gradients: inputs or targets of which `Session.step` and `Session.backward` also return the gradient of their batch's loss, as
+            `session.output("grad/NAME")`.
         external_dir: the folder of the model's external data, if it is not the model's folder.
     Raises:
         Error: see docs/errors.md for the classes.
@@ -188,8 +191,10 @@ def compile(
     batches = (ctypes.c_int64 * len(sizes))(*sizes)
     bits = {"GRADLOOM_WITH_EVAL": evaluate, "GRADLOOM_WITH_PREDICT": predict, "GRADLOOM_WITH_GRADIENTS": gradients, "GRADLOOM_WITH_OUTPUTS": outputs}
     wanted = sum(lib.header.constants[name] for name, is_wanted in bits.items() if is_wanted) or lib.header.constants["GRADLOOM_WITH_NOTHING_ELSE"]
+    inputs = (ctypes.c_char_p * len(input_gradients))(*[name.encode() for name in input_gradients])
     options = lib.struct("GradloomCompileOptions", config_path=None if config is None else path_bytes(config), settings=ctypes.addressof(array),
-                         num_settings=len(kept), batches=ctypes.addressof(batches), num_batches=len(sizes))
+                         num_settings=len(kept), batches=ctypes.addressof(batches), num_batches=len(sizes),
+                         input_gradients=ctypes.addressof(inputs), num_input_gradients=len(input_gradients))
     setattr(options, "with", wanted)
     loaded, handle = _load_model(model, external_dir), ctypes.c_void_p()
     try:

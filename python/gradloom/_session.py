@@ -277,6 +277,12 @@ class Session(Owner):
         """A copy of the accumulated gradient."""
         return self._copy("GetGradient", parameter)
 
+    def set_gradient(self, parameter: str, value: Any) -> None:
+        """Replaces the accumulated gradient by a copy of an array: clipped, summed over machines, computed by other means. `update` uses it, even if
+        no `backward` came before; gradients that were neither set nor accumulated are zero."""
+        tensor, _keep = borrow(value, _NUMBERS[self._info(parameter).dtype])
+        self._call("SetGradient", parameter.encode(), ctypes.byref(tensor))
+
     def flat_parameters(self, trainable_only: bool = True) -> np.ndarray[Any, Any]:
         """All parameters as one float32 vector, for example for federated learning."""
         count = ctypes.c_size_t()

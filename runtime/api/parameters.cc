@@ -36,13 +36,22 @@ const StateTensor& GradientState(const Plan& plan, const std::string& parameter)
               "compile it with gradients: GRADLOOM_WITH_GRADIENTS, gradients=True in Python, or gradloom compile --gradients");
 }
 
+namespace {
+
+void Multiply(Tensor& tensor, double factor) {
+  if (tensor.dtype() == DType::kFloat32) {
+    for (float& value : tensor.as<float>()) value = static_cast<float>(value * factor);
+  } else if (tensor.dtype() == DType::kFloat64) {
+    for (double& value : tensor.as<double>()) value *= factor;
+  }
+}
+
+}  // namespace
+
+// With loss scaling, accumulated gradients are those of the scaled loss.
 Tensor GradientOf(const Call& call, const std::string& parameter) {
   Tensor sum = call->Get(GradientState(call->plan(), parameter).name);
-  // With loss scaling the accumulated gradient is that of the scaled loss.
-  const auto scale = call->loss_scale();
-  if (scale && sum.dtype() == DType::kFloat32) {
-    for (float& value : sum.as<float>()) value = static_cast<float>(value / scale->scale);
-  }
+  if (const auto scale = call->loss_scale()) Multiply(sum, 1 / scale->scale);
   return sum;
 }
 
@@ -164,6 +173,26 @@ GradloomStatus* GetGradient(GradloomSession* session, const char* parameter, voi
   });
 }
 
+GradloomStatus* SetGradient(GradloomSession* session, const char* parameter, const GradloomTensor* value) {
+  return Guarded([&] {
+    const Call call(session);
+    call.CheckNotFitting();
+    const std::string name = TextOf(parameter, "the parameter");
+    const StateTensor& sum = GradientState(call->plan(), name);
+    const std::string what = "the gradient of '" + Escaped(name) + "'";
+    const TensorView given = ViewOf(NotNull(value, "the value"), what);
+    if (given.dtype != sum.dtype || given.shape != sum.shape) {
+      throw Error(ErrorCode::kShape, what + " must be " + std::string(DTypeName(sum.dtype)) + sum.shape.ToString() + ", got " +
+                                         std::string(DTypeName(given.dtype)) + given.shape.ToString());
+    }
+    const auto scale = call->loss_scale();
+    if (!scale) return call->SetGradient(sum, given);
+    Tensor scaled = Tensor::Copy(given);
+    Multiply(scaled, scale->scale);
+    call->SetGradient(sum, scaled.view());
+  });
+}
+
 }  // namespace
 
 void AddParameters(GradloomApi& api) {
@@ -176,6 +205,7 @@ void AddParameters(GradloomApi& api) {
   api.CopyParametersToBuffer = CopyParametersToBuffer;
   api.CopyBufferToParameters = CopyBufferToParameters;
   api.GetGradient = GetGradient;
+  api.SetGradient = SetGradient;
 }
 
 }  // namespace gradloom::api

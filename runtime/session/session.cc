@@ -278,6 +278,12 @@ void Session::DropGradients() {
   accumulated_ = 0;
 }
 
+void Session::SetGradient(const StateTensor& sum, const TensorView& value) {
+  CheckSeparateUpdate();
+  executor_->state().Set(sum, value);
+  accumulated_ = std::max<int64_t>(accumulated_, 1);
+}
+
 void Session::KeepState() {
   const StateArena& arena = executor_->state();
   kept_.state.resize(arena.ranks());

@@ -68,10 +68,12 @@ class Session {
   // The two halves of a step, for callers who decide how many batches make an update. Accumulate runs forward and backward and adds the
   // gradients to the accumulated ones (states "<parameter>/grad_sum"). Update uses their sum and sets them to zero; DropGradients only sets
   // them to zero. Throw Error(kConfig) if the plan has no entries for it, if it counts the batches of an update itself (plan.accumulate),
-  // and for an update without accumulated gradients. Step refuses while there are accumulated gradients.
+  // and for an update without accumulated gradients. Step refuses while there are accumulated gradients. SetGradient replaces one of the
+  // sums, and is enough for an update; with loss scaling it must be that of the scaled loss. Throws Error(kShape) too.
   StepResult Accumulate(const Feeds& feeds);
   StepResult Update();
   void DropGradients();
+  void SetGradient(const StateTensor& sum, const TensorView& value);
   int64_t accumulated() const { return accumulated_; }  // number of accumulated batches, by Accumulate or by Step
   void set_accumulated(int64_t batches) { accumulated_ = batches; }
   // The number of batches in an epoch. The last batch of an epoch then ends its update (UpdateRule). 0, as at first: epochs end no update.

@@ -119,7 +119,7 @@ class HostileTest(unittest.TestCase):
             g.LoadCheckpoint(self.path("checkpoint"), ctypes.byref(checkpoint))
             self.addCleanup(g.ReleaseCheckpoint, checkpoint)
             given["checkpoint"] = checkpoint
-        if name == "UpdateParameter":
+        if name in ("UpdateParameter", "SetGradient"):
             given["value"] = ctypes.byref(self.tensor(bias))
         if name == "Predict":
             given["num_inputs"] = 1

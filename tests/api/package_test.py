@@ -160,6 +160,23 @@ class SessionTest(installed_package.HousingTest):
         np.testing.assert_allclose(session.parameter("layer3.bias"), before - 0.1 * np.mean(2 * (value - self.y)), rtol=1e-4, atol=1e-5)
         self.assertEqual((result.step, result.batch, result.updated, session.num_updates), (1, 1, True, 1))
 
+    def test_gradients_are_set_and_those_of_inputs_returned(self):
+        """The gradient of the target of a mean squared error is twice the mean error, and that of the last bias is minus their sum."""
+        plan = self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", optimizer="sgd", lr=0.1, batch=16, gradients=True,
+                                     input_gradients=["features", "target"])
+        session = self.gradloom.Session(plan)
+        error = self.y - session.predict(features=self.x)["value"]
+        session.backward(features=self.x, target=self.y)
+        np.testing.assert_allclose(session.output("grad/target"), 2 * error / len(error), rtol=1e-4, atol=1e-5)
+        self.assertEqual(session.output("grad/features").shape, self.x.shape)
+        gradient, before = session.gradient("layer3.bias"), session.parameter("layer3.bias")
+        np.testing.assert_allclose(gradient, -session.output("grad/target").sum(0), rtol=1e-4, atol=1e-5)
+        session.set_gradient("layer3.bias", np.clip(gradient, -0.5, 0.5).astype(np.float64))
+        session.update()
+        np.testing.assert_allclose(session.parameter("layer3.bias"), before - 0.1 * np.clip(gradient, -0.5, 0.5), rtol=1e-5)
+        with self.assertRaisesRegex(self.gradloom.Error, "the gradient of 'layer3.bias' must be float32\\[1\\], got float32\\[2\\]"):
+            session.set_gradient("layer3.bias", [1, 2])
+
     def test_accepts_arrays_of_any_order_and_lists(self):
         losses = []
         unaligned = np.frombuffer(b"-" + self.x.tobytes(), np.float32, offset=1).reshape(self.x.shape)

@@ -112,11 +112,12 @@ class PythonTest(unittest.TestCase):
             np.testing.assert_array_equal(mine, value)
 
     def test_plans_of_the_command(self):
-        """Plans compiled with --gradients contain what TrainStep needs; without it the error explains how to get it."""
+        """Plans compiled with --gradients contain what TrainStep needs; without it the error explains how to get it. Steps of those with
+        --input-gradients return these."""
         inputs = [tensor(self.g, self.images), tensor(self.g, self.labels)]
         inputs = self.g.array("GradloomTensor", inputs), inputs
         with tempfile.TemporaryDirectory() as folder:
-            for flags in ([], ["--gradients"]):
+            for flags in ([], ["--gradients", "--input-gradients", "image"]):
                 path = os.path.join(folder, "m.plan")
                 subprocess.run([ARGUMENTS[3], "compile", ARGUMENTS[2], "--loss", "cross_entropy(logits, label)", "--batch", str(BATCH), "-o", path] +
                                flags, check=True, capture_output=True)
@@ -125,6 +126,9 @@ class PythonTest(unittest.TestCase):
                 self.g.CreateTrainingSession(plan, None, None, ctypes.byref(session))
                 if flags:
                     self.g.TrainStep(session, None, inputs[0], 2, None)
+                    gradient = np.zeros_like(self.images)
+                    self.g.CopyOutput(session, b"grad/image", gradient.ctypes.data_as(ctypes.c_void_p), gradient.nbytes)
+                    self.assertTrue(gradient.any())
                     self.g.OptimizerStep(session, None)
                 else:
                     with self.assertRaisesRegex(Gradloom.Error, "compile --gradients"):

@@ -56,6 +56,9 @@ EntryRequests RequestsOf(const GradloomCompileOptions& given) {
   requests.predict = (with & GRADLOOM_WITH_PREDICT) != 0;
   requests.gradients = (with & GRADLOOM_WITH_GRADIENTS) != 0;
   requests.outputs = (with & GRADLOOM_WITH_OUTPUTS) != 0;
+  Array(given.input_gradients, given.num_input_gradients, "the array of inputs with gradients");
+  for (size_t i = 0; i < given.num_input_gradients; ++i)
+    requests.input_gradients.push_back(TextOf(given.input_gradients[i], "the name of an input with a gradient"));
   return requests;
 }
 

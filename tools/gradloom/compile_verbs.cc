@@ -24,13 +24,12 @@
 namespace gradloom {
 namespace {
 
-// `only_check`: the plan is not kept.
-CompiledModel CompileConfigured(const Configuration& configuration, bool only_check, bool gradients = false) {
+CompiledModel CompileConfigured(const Configuration& configuration, const EntryRequests& requests) {
   PrintSetKeys(configuration);
   CompiledModel made;
   ReportingAllObstacles(configuration, [&] {
     const Model model = Model::Load(ModelPathOf(configuration), LoadOptionsOf(configuration));
-    made = CompileModel(configuration, model, {.only_check = only_check, .gradients = gradients});
+    made = CompileModel(configuration, model, requests);
   });
   return made;
 }
@@ -86,7 +85,8 @@ void PrintReasons(const char* what, const std::vector<CompileReport::Reason>& li
 struct CompileFlags {
   std::string out;
   PlanPages pages;
-  bool gradients = false, json = false;
+  EntryRequests requests;
+  bool json = false;
 };
 
 // Compiles what a run with this data would start with.
@@ -107,8 +107,8 @@ CompiledModel SetUpWithData(Configuration configuration, nlohmann::json& data) {
 int Check(const Configuration& configuration, bool json) {
   if (StopsEarly(configuration)) return StopEarly(configuration, {.only_check = true}, json);
   nlohmann::json data;
-  const CompiledModel made =
-      configuration.Text("data.train").empty() ? CompileConfigured(configuration, true) : SetUpWithData(configuration, data);
+  const CompiledModel made = configuration.Text("data.train").empty() ? CompileConfigured(configuration, {.only_check = true})
+                                                                      : SetUpWithData(configuration, data);
   const Program& program = made.plan.programs.front();
   if (json) {
     nlohmann::json line{{"model", ModelPathOf(configuration)},      {"trained", Reasons(made.report.trained)},
@@ -138,10 +138,10 @@ int Check(const Configuration& configuration, bool json) {
 }
 
 int CompileToFile(const Configuration& configuration, const CompileFlags& flags) {
-  const auto& [out, pages, gradients, json] = flags;
-  if (StopsEarly(configuration)) return StopEarly(configuration, {.gradients = gradients}, json);
+  const auto& [out, pages, requests, json] = flags;
+  if (StopsEarly(configuration)) return StopEarly(configuration, requests, json);
   CheckCanWrite(out);
-  const CompiledModel made = CompileConfigured(configuration, false, gradients);
+  const CompiledModel made = CompileConfigured(configuration, requests);
   WritePlan(made.plan, out);
   WritePages(made.plan, pages);
   for (const std::string& note : made.notes) LogToStderr(note);
@@ -188,8 +188,13 @@ Action DeclareCompile(CLI::App& app) {
   app.add_option("--emit-onnx", wanted->pages.onnx, "also write the schedule as an ONNX file for Netron, like inspect --onnx");
   app.add_option("--emit-dot", wanted->pages.dot, "also write the first device's program for Graphviz, like inspect --dot");
   app.add_option("--emit-html", wanted->pages.html, "also write the page of the plan, like inspect --html");
-  app.add_flag("--gradients", wanted->gradients,
+  app.add_flag("--gradients", wanted->requests.gradients,
                "also compile gradients and update separately, for TrainStep and OptimizerStep of the C interface");
+  app.add_option(
+         "--input-gradients", wanted->requests.input_gradients,
+         "an input of which a training step also returns the gradient of the loss, as its output grad/NAME, for programs; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("");
   app.add_flag("--json", wanted->json, "print one JSON object");
   return [flags, wanted] { return CompileToFile(flags.Resolve(), *wanted); };
 }

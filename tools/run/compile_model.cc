@@ -66,6 +66,7 @@ void ReadOptions(const Configuration& configuration, const Model& model, const E
   const ImportedGraph probe = Import(model, options.import);
   options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !requests.only_check ? steps : kSomeSteps, made.notes);
   options.recipe.fetch_outputs = requests.outputs;
+  options.recipe.input_gradients = {requests.input_gradients.begin(), requests.input_gradients.end()};
   if (!requests.only_check) RefuseWeightsByData(configuration);
   if (requests.gradients) CheckSeparateUpdate(configuration, options.recipe);
   options.entries = EntriesFor(requests, requests.batches.empty() ? std::vector<int64_t>{probe.batch} : requests.batches,

@@ -15,8 +15,9 @@ struct EntryRequests {
   bool only_check = false;       // the plan is not kept
   std::vector<int64_t> batches;  // replace the configured batch size
   bool eval = true, predict = true;
-  bool gradients = false;  // gradients and update as separate entries
-  bool outputs = false;    // training entries also return the model's outputs
+  bool gradients = false;                    // gradients and update as separate entries
+  bool outputs = false;                      // training entries also return the model's outputs
+  std::vector<std::string> input_gradients;  // of which training entries also return the gradients
 };
 
 struct CompiledModel {
