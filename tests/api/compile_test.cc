@@ -30,6 +30,33 @@ TEST(Model, LoadsFromFileAndMemory) {
   }
 }
 
+// A program may write its model itself. What it exports is an ONNX file like any other.
+TEST(Model, ReadsTextInMemory) {
+  const std::string text =
+      "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+      "line (float[N, 1] x) => (float[N, 1] y) <float[1, 1] w = {2}> { y = MatMul (x, w) }";
+  const gradloom::Plan plan = gradloom::Compile(gradloom::Model::FromText(text),
+                                                {.loss = gradloom::Loss::Mse("y", "t"), .optimizer = gradloom::Sgd{.lr = 0.5}, .batch = 1});
+  gradloom::Session session(plan);
+  const float x = 1, t = 3;
+  EXPECT_EQ(session.Step({{"x", TensorView(&x, {1, 1})}, {"t", TensorView(&t, {1, 1})}}).loss, 1);
+  const std::string path = TemporaryFile("line.onnx");
+  session.ExportOnnx(path);
+  gradloom::Session again(gradloom::Compile(gradloom::Model(path), {.loss = gradloom::Loss::Mse("y", "t"), .batch = 1}));
+  EXPECT_EQ(again.FlatParameters(), std::vector<float>{3});
+  const auto expect_error = [&](const std::string& wrong, const std::string& name) {
+    try {
+      gradloom::Model::FromBytes(std::as_bytes(std::span(wrong)), name);
+      FAIL() << name;
+    } catch (const gradloom::Error& error) {
+      EXPECT_EQ(error.name(), "E-PARSE");
+      EXPECT_EQ(error.where().find(name), 0u) << error.where();
+    }
+  };
+  expect_error(text.substr(0, 60), "cut.onnxtxt");
+  expect_error(text, "no text.onnx");
+}
+
 TEST(Compile, NotesSettingsWithoutEffect) {
   const auto plan = CompileHousing({.settings = {{"train.on_nan", "skip"}, {"train.precision", "bf16"}, {"train.steps", "10"}}});
   EXPECT_NE(plan.Notes().find("warning the setting train.on_nan has no effect on a plan"), std::string::npos) << plan.Notes();

@@ -10,12 +10,14 @@ import shutil
 import struct
 import subprocess
 import sys
-import tarfile
 import tempfile
 
 import numpy as np
 import onnxruntime
 from safetensors.numpy import load_file
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import page_programs  # noqa: E402
 
 
 def write_idx(path, array):
@@ -27,7 +29,7 @@ def main():
     page, sdk, digits_model, housing_model, digits, boston = (os.path.abspath(word) for word in sys.argv[1:])
     with open(page) as file:
         text = file.read()
-    programs = re.findall(r"^```(cpp|c)\n(.*?)^```", text, re.M | re.S)
+    programs = page_programs.programs(text)
     commands = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
     assert len(commands) == 2 and commands[0].startswith("bazel build //:dist "), commands
     assert len(programs) == 7, f"{len(programs)} programs on the page"
@@ -35,26 +37,14 @@ def main():
         table = np.loadtxt(file, delimiter=",", skiprows=1)
     images, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(sdk) as archive:
-            archive.extractall(folder)
-        sdk = os.path.join(folder, os.path.basename(sdk)[:-len(".tar.gz")])
+        sdk = page_programs.unpacked(sdk, folder)
         shutil.copy(digits_model, os.path.join(folder, "mnist_cnn.onnx"))
         shutil.copy(housing_model, folder)
         shutil.copy(boston, folder)
         os.mkdir(os.path.join(folder, "mnist"))
         write_idx(os.path.join(folder, "mnist", "train-images-idx3-ubyte"), images)
         write_idx(os.path.join(folder, "mnist", "train-labels-idx1-ubyte"), labels)
-        for number, (language, text) in enumerate(programs, 1):
-            source, binary = os.path.join(folder, f"p{number}.{language}"), os.path.join(folder, f"p{number}")
-            with open(source, "w") as file:
-                file.write(text)
-            compiler = ["g++", "-std=c++20"] if language == "cpp" else ["gcc", "-std=c99", "-pedantic"]
-            flags = ["-Wall", "-Wextra", "-Werror", f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib"]
-            subprocess.run(compiler + flags + [source, "-lgradloom", "-lm", "-o", binary], check=True)
-            ran = subprocess.run([binary], cwd=folder, capture_output=True, text=True)
-            print(f"program {number}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}")
-            assert ran.returncode == 0, f"program {number} of the page fails"
-            assert ran.stdout, f"program {number} of the page says nothing"
+        page_programs.run(programs, sdk, folder)
         older = subprocess.run(["g++", "-std=c++17", "-fsyntax-only", f"-I{sdk}/include", os.path.join(folder, "p1.cpp")], capture_output=True,
                                text=True)
         assert older.returncode != 0 and "gradloom.h needs C++20" in older.stderr, older.stderr

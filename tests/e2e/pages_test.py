@@ -40,6 +40,7 @@ ELSEWHERE = {
     ("docs/install.md", "sh"): "tests/api:dist_test",
     ("docs/python.md", "python"): "tests/api:package_test",
     ("docs/python.md", "sh"): "tests/api:package_test",
+    ("docs/training-loops.md", "cpp"): "tests/api:training_loops_test",
     ("docs/watching.md", "sh"): "tests/e2e:watching_test",
 }
 

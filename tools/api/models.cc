@@ -30,7 +30,10 @@ GradloomStatus* LoadModelFromBuffer(const void* bytes, size_t num_bytes, const G
     GradloomModel*& handle = Out(out);
     const GradloomLoadOptions given = OptionsOf(options);
     const char* const data = &NotNull(static_cast<const char*>(bytes), "the buffer");
-    handle = Handle(Model::FromBytes({data, num_bytes}, given.name == nullptr ? "model" : given.name, LoadOptionsFor(given)), "");
+    const std::string name = given.name == nullptr ? "model" : given.name;
+    const LoadOptions loading = LoadOptionsFor(given);
+    const std::string_view all(data, num_bytes);
+    handle = Handle(name.ends_with(".onnxtxt") ? Model::FromText(all, name, loading) : Model::FromBytes(all, name, loading), "");
   });
 }
 
