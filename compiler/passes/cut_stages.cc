@@ -1,13 +1,13 @@
 #include "compiler/passes/cut_stages.h"
 
 #include <algorithm>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "compiler/cost/cost_model.h"
 #include "compiler/passes/node_order.h"
+#include "compiler/passes/node_placer.h"
 
 namespace gradloom {
 namespace {
@@ -30,35 +30,26 @@ struct PlacementEstimate {
   }
 };
 
-// Estimates the placement of a graph over the whole batch, with loss, gradients and updates, whose nodes are placed on `stages` devices;
-// `copies` of the model share the batch.
+// Estimates placements of a graph over the whole batch, with loss, gradients and updates, whose nodes are placed on `stages` devices;
+// `copies` of the model share the batch. What does not depend on the placement is computed once.
 class Estimator {
  public:
-  Estimator(const Graph& graph, const Stages& stages, int copies, const Recipe& recipe)
-      : graph_(graph),
-        stages_(stages),
-        copies_(copies),
-        recipe_(recipe),
-        costs_(DefaultCosts(recipe.device)),
-        home_(static_cast<size_t>(graph.num_values()), -1),
-        kept_(static_cast<size_t>(stages.count), 0) {
-    for (const Value& value : graph.values()) {
-      if (!IsKept(value)) continue;
-      home_[At(value.id)] = stages.of_state.at(value.name);
-      kept_[At(home_[At(value.id)])] += BytesOf(value);
-    }
+  Estimator(const Graph& graph, const NodePlacer& placer, int stages, int copies, const Recipe& recipe)
+      : graph_(graph), placer_(placer), num_stages_(stages), copies_(copies), costs_(DefaultCosts(recipe.device)) {
+    for (const Value& value : graph.values()) bytes_.push_back(BytesOf(value));
     for (const Node& node : graph.nodes) {
-      for (ValueId id : node.outputs) {
-        if (id != kNoValue) home_[At(id)] = node.device;
-      }
+      const double share = node.phase == Phase::kUpdate ? 1.0 : 1.0 / copies;
+      // Replicas share the work of nodes that depend on samples; each performs all updates.
+      seconds_.push_back(IsView(node) ? 0 : share * SecondsOf(CostOf(graph, node), recipe.threads, costs_));
     }
   }
 
-  // `limit`: bytes of a device; 0: any.
+  // Of the current placement. `limit`: bytes of a device; 0: any.
   PlacementEstimate Run(int64_t limit) {
+    FindHomes();
     PlacementEstimate made{.seconds = Seconds()};
     const std::vector<int64_t> live = PeakLiveBytes();
-    for (int s = 0; s < stages_.count; ++s) {
+    for (int s = 0; s < num_stages_; ++s) {
       const int64_t bytes = kept_[At(s)] + live[At(s)];
       made.bytes = std::max(made.bytes, bytes);
       if (limit > 0) made.too_much = std::max(made.too_much, bytes - limit);
@@ -67,37 +58,57 @@ class Estimator {
   }
 
  private:
+  // A value on a stage.
+  struct Life {
+    int placement = 0;  // for which `last` is known
+    int last = 0;       // the last node that touches it
+    int constant = 0;   // the placement for which it is counted as a constant
+  };
+
   static size_t At(int i) { return static_cast<size_t>(i); }
 
-  // Replicas share the work of nodes that depend on samples; each performs all updates.
-  double ShareOf(const Node& node) const { return node.phase == Phase::kUpdate ? 1.0 : 1.0 / copies_; }
+  void FindHomes() {
+    home_.assign(bytes_.size(), -1);
+    kept_.assign(At(num_stages_), 0);
+    for (const Value& value : graph_.values()) {
+      if (!IsKept(value)) continue;
+      home_[At(value.id)] = placer_.StageOf(value.id);
+      kept_[At(home_[At(value.id)])] += bytes_[At(value.id)];
+    }
+    for (const Node& node : graph_.nodes) {
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) home_[At(id)] = node.device;
+      }
+    }
+  }
 
   // Estimates the step time: each stage runs its nodes one after the other, in list order.
   double Seconds() const {
-    std::vector<double> free(At(stages_.count), 0), ready(home_.size(), 0);
-    std::set<std::pair<ValueId, int>> sent;
-    for (const Node& node : graph_.nodes) {
+    std::vector<double> free(At(num_stages_), 0), ready(home_.size(), 0);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
       if (IsView(node)) {
         ready[At(node.outputs[0])] = ready[At(node.inputs[0])];
         continue;
       }
       double& at = free[At(node.device)];
-      ForEachUse(node, [&](ValueId id) {
+      for (ValueId id : node.inputs) {
+        if (id == kNoValue) continue;
         double there = ready[At(id)];
         if (home_[At(id)] >= 0 && home_[At(id)] != node.device) {
-          const double bytes = static_cast<double>(BytesOf(graph_.value(id))) * (IsKept(graph_.value(id)) ? 1.0 : 1.0 / copies_);
+          const double bytes = static_cast<double>(bytes_[At(id)]) * (IsKept(graph_.value(id)) ? 1.0 : 1.0 / copies_);
           there += costs_.collective_seconds + bytes / costs_.link_bytes_per_second;
         }
         at = std::max(at, there);
-      });
-      at += ShareOf(node) * SecondsOf(CostOf(graph_, node), recipe_.threads, costs_);
+      }
+      at += seconds_[i];
       for (ValueId id : node.outputs) {
         if (id != kNoValue) ready[At(id)] = at;
       }
     }
     if (copies_ > 1) {
       const std::vector<int64_t> bytes = ParameterBytes();
-      for (int s = 0; s < stages_.count; ++s)
+      for (int s = 0; s < num_stages_; ++s)
         free[At(s)] += costs_.collective_seconds + 2 * static_cast<double>(bytes[At(s)]) / costs_.link_bytes_per_second;
     }
     return *std::max_element(free.begin(), free.end());
@@ -105,33 +116,48 @@ class Estimator {
 
   // By stage.
   std::vector<int64_t> ParameterBytes() const {
-    std::vector<int64_t> bytes(At(stages_.count), 0);
+    std::vector<int64_t> bytes(At(num_stages_), 0);
     for (const Value& value : graph_.values()) {
-      if (value.role == Role::kParam && IsKept(value)) bytes[At(home_[At(value.id)])] += BytesOf(value);
+      if (value.role == Role::kParam && IsKept(value)) bytes[At(home_[At(value.id)])] += bytes_[At(value.id)];
     }
     return bytes;
   }
 
-  // Returns for each stage the peak bytes of computed values, including copies of values from other stages.
+  // Returns for each stage the peak bytes of computed values, including copies of values from other stages. Adds constants to `kept_`.
   std::vector<int64_t> PeakLiveBytes() {
-    std::vector<ValueId> shown(home_.size());
-    for (size_t id = 0; id < shown.size(); ++id) shown[id] = static_cast<ValueId>(id);
-    std::map<std::pair<int, ValueId>, std::pair<size_t, size_t>> lives;  // first and last node, by stage and value
-    std::vector<std::set<ValueId>> constants(At(stages_.count));
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const size_t values = bytes_.size(), nodes = graph_.nodes.size();
+    ++placement_;
+    lives_.resize(values * At(num_stages_));
+    std::vector<ValueId> shown(values);
+    for (size_t id = 0; id < values; ++id) shown[id] = static_cast<ValueId>(id);
+    std::vector<Life*> touched;
+    std::vector<int64_t> begins(nodes, 0), ends(nodes, 0);  // bytes of values that a node is the first, or the last, to touch
+    std::vector<int64_t> touched_bytes;
+    for (size_t i = 0; i < nodes; ++i) {
       const Node& node = graph_.nodes[i];
+      const auto life = [&](ValueId id) -> Life& { return lives_[At(node.device) * values + At(id)]; };
       const auto touch = [&](ValueId id) {
-        const auto [at, fresh] = lives.emplace(std::pair(node.device, shown[At(id)]), std::pair(i, i));
-        if (!fresh) at->second.second = i;
+        const ValueId source = shown[At(id)];
+        Life& found = life(source);
+        if (found.placement != placement_) {
+          found.placement = placement_;
+          touched.push_back(&found);
+          touched_bytes.push_back(bytes_[At(source)] / copies_);
+          begins[i] += touched_bytes.back();
+        }
+        found.last = static_cast<int>(i);
       };
-      ForEachUse(node, [&](ValueId id) {
+      for (ValueId id : node.inputs) {
+        if (id == kNoValue) continue;
         const Value& value = graph_.value(id);
         if (value.role == Role::kConst) {
-          if (constants[At(node.device)].insert(id).second) kept_[At(node.device)] += BytesOf(value);
+          Life& found = life(id);
+          if (found.constant != placement_) kept_[At(node.device)] += bytes_[At(id)];
+          found.constant = placement_;
         } else if (value.role != Role::kInput && !(IsKept(value) && home_[At(id)] == node.device)) {
           touch(id);
         }
-      });
+      }
       if (IsView(node)) {
         shown[At(node.outputs[0])] = shown[At(node.inputs[0])];
         continue;
@@ -141,41 +167,47 @@ class Estimator {
         if (id != kNoValue && graph_.value(id).next_of == kNoValue) touch(id);
       }
     }
-    std::vector<std::tuple<size_t, int, int64_t>> changes;  // node, stage, change in bytes
-    for (const auto& [key, life] : lives) {
-      const int64_t bytes = BytesOf(graph_.value(key.second)) / copies_;
-      changes.emplace_back(2 * life.first, key.first, bytes);
-      changes.emplace_back(2 * life.second + 1, key.first, -bytes);
-    }
-    std::sort(changes.begin(), changes.end());
-    std::vector<int64_t> live(At(stages_.count), 0), most(At(stages_.count), 0);
-    for (const auto& [when, stage, bytes] : changes) {
-      live[At(stage)] += bytes;
-      most[At(stage)] = std::max(most[At(stage)], live[At(stage)]);
+    for (size_t i = 0; i < touched.size(); ++i) ends[At(touched[i]->last)] += touched_bytes[i];
+    std::vector<int64_t> live(At(num_stages_), 0), most(At(num_stages_), 0);
+    for (size_t i = 0; i < nodes; ++i) {
+      const size_t stage = At(graph_.nodes[i].device);
+      live[stage] += begins[i];
+      most[stage] = std::max(most[stage], live[stage]);
+      live[stage] -= ends[i];
     }
     return most;
   }
 
   const Graph& graph_;
-  const Stages& stages_;
-  const int copies_;
-  const Recipe& recipe_;
+  const NodePlacer& placer_;
+  const int num_stages_, copies_;
   const DeviceCosts costs_;
-  std::vector<int> home_;      // by value id: the stage that produces or keeps it; -1: each has it
+  std::vector<int64_t> bytes_;   // by value
+  std::vector<double> seconds_;  // by node
+
+  // Of the current placement.
+  std::vector<int> home_;      // by value: the stage that produces or keeps it; -1: each has it
   std::vector<int64_t> kept_;  // bytes of states and constants, by stage
+  std::vector<Life> lives_;    // by stage and value; those of other placements are void
+  int placement_ = 0;
 };
 
 // Searches for the cuts of a given number of stages: moves each cut in turn to its best position, with the others fixed.
 class CutSearch {
  public:
   CutSearch(Graph& graph, const Recipe& recipe, int64_t limit, int count)
-      : graph_(graph), recipe_(recipe), limit_(limit), count_(count), copies_(recipe.devices / count) {
+      : graph_(graph),
+        limit_(limit),
+        count_(count),
+        placer_(graph, no_rules_),
+        estimator_(graph, placer_, count, recipe.devices / count, recipe) {
     const DeviceCosts costs = DefaultCosts(recipe.device);
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       const Node& node = graph.nodes[i];
-      if (node.phase != Phase::kForward || node.origin.empty()) continue;
-      if (!names_.empty() && names_.back() == node.origin) continue;
-      names_.push_back(node.origin);
+      const int name = placer_.name_of_node()[i];
+      if (node.phase != Phase::kForward || name < 0) continue;
+      if (!names_.empty() && names_.back() == name) continue;
+      names_.push_back(name);
       work_.push_back((work_.empty() ? 0 : work_.back()) + SecondsOf(CostOf(graph, node), recipe.threads, costs));
     }
   }
@@ -191,46 +223,68 @@ class CutSearch {
       const size_t least = cuts.empty() ? 1 : cuts.back() + 1, most = names_.size() - static_cast<size_t>(count_ - s);
       cuts.push_back(std::clamp(at, least, most));
     }
-    auto best = Try(cuts);
+    PlacementEstimate best = Try(cuts);
+    // A cut needs no further search until another one has moved.
+    std::vector<bool> stale(cuts.size(), true);
     for (int round = 0, better = 1; round < kMaxRounds && better > 0; ++round) {
       better = 0;
       for (size_t k = 0; k < cuts.size(); ++k) {
+        if (!stale[k]) continue;
+        stale[k] = false;
         const size_t first = k == 0 ? 1 : cuts[k - 1] + 1, end = k + 1 == cuts.size() ? names_.size() : cuts[k + 1];
         const size_t step = std::max<size_t>(1, (end - first) / kMaxPlaces);
         for (size_t at = first; at < end; at += step) {
           std::vector<size_t> other = cuts;
           other[k] = at;
-          auto tried = Try(other);
-          if (!tried.second.better_than(best.second)) continue;
-          best = std::move(tried);
+          const PlacementEstimate tried = Try(other);
+          if (!tried.better_than(best)) continue;
+          best = tried;
           cuts = other;
           better = 1;
+          for (size_t j = 0; j < cuts.size(); ++j) stale[j] = stale[j] || j != k;
         }
       }
     }
-    return best;
+    return {Placed(cuts), best};
   }
 
  private:
-  std::pair<Stages, PlacementEstimate> Try(const std::vector<size_t>& cuts) {
-    Stages stages{.count = count_};
+  // By name of the placer. A name that occurs in several stages is on the first of them.
+  std::vector<int> StageOfNames(const std::vector<size_t>& cuts) const {
+    std::vector<int> stages(placer_.names().size(), NodePlacer::kUnplaced);
     int stage = 0;
     for (size_t i = 0; i < names_.size(); ++i) {
       while (stage < static_cast<int>(cuts.size()) && cuts[static_cast<size_t>(stage)] <= i) ++stage;
-      stages.of_node.emplace(names_[i], stage);
+      int& of_name = stages[static_cast<size_t>(names_[i])];
+      if (of_name == NodePlacer::kUnplaced) of_name = stage;
     }
-    for (Node& node : graph_.nodes) node.device = -1;
-    PlaceDevices(graph_, {}, stages);
-    const PlacementEstimate estimate = Estimator(graph_, stages, copies_, recipe_).Run(limit_);
-    return {std::move(stages), estimate};
+    return stages;
+  }
+
+  PlacementEstimate Try(const std::vector<size_t>& cuts) {
+    placer_.Place(StageOfNames(cuts));
+    return estimator_.Run(limit_);
+  }
+
+  Stages Placed(const std::vector<size_t>& cuts) {
+    Stages stages{.count = count_};
+    const std::vector<int> of_name = StageOfNames(cuts);
+    for (size_t i = 0; i < of_name.size(); ++i) {
+      if (of_name[i] != NodePlacer::kUnplaced) stages.of_node.emplace(placer_.names()[i], of_name[i]);
+    }
+    for (Node& node : graph_.nodes) node.device = NodePlacer::kUnplaced;
+    placer_.Place(stages);
+    return stages;
   }
 
   Graph& graph_;
-  const Recipe& recipe_;
   const int64_t limit_;
-  const int count_, copies_;
-  std::vector<std::string> names_;  // of the model's nodes, in order
-  std::vector<double> work_;        // seconds of the forward pass up to and including each name
+  const int count_;
+  const std::vector<PlaceRule> no_rules_;
+  NodePlacer placer_;
+  Estimator estimator_;
+  std::vector<int> names_;    // of the model's nodes, in order, as positions in the placer's
+  std::vector<double> work_;  // seconds of the forward pass up to and including each name
 };
 
 }  // namespace

@@ -5,163 +5,13 @@
 #include <utility>
 
 #include "compiler/passes/add_loss.h"
-#include "compiler/passes/place_state.h"
+#include "compiler/passes/node_placer.h"
 #include "runtime/base/error.h"
-#include "runtime/base/name_pattern.h"
 
 namespace gradloom {
 namespace {
 
-constexpr int kUnplaced = -1;
-
-// Converts "/encoder/layer.0/MatMul" to the form that people write: "encoder.layer.0.MatMul".
-std::string Dotted(std::string name) {
-  name.erase(0, name.find_first_not_of('/') == std::string::npos ? name.size() : name.find_first_not_of('/'));
-  std::replace(name.begin(), name.end(), '/', '.');
-  return name;
-}
-
-class Placer {
- public:
-  Placer(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages)
-      : graph_(graph), rules_(rules), stages_(stages), stage_(static_cast<size_t>(graph.num_values()), kUnplaced), fitted_(rules.size()) {}
-
-  void Run() {
-    const bool first = stages_.of_node.empty() && stages_.of_state.empty();
-    for (ValueId id : FeedsOf(graph_)) At(id) = 0;
-    for (Node& node : graph_.nodes) {
-      if (node.phase == Phase::kForward) Set(node, node.device >= 0 ? node.device : ByName(node));
-    }
-    if (first) CheckRules();
-    Inherit();
-    KeepStates();
-    for (Node& node : graph_.nodes) {
-      if (node.phase == Phase::kBackward) Set(node, ByOrigin(node));
-      if (node.phase == Phase::kUpdate) Set(node, ByStates(node));
-    }
-    for (Node& node : graph_.nodes) {
-      if (node.device == kUnplaced) Set(node, 0);
-    }
-  }
-
- private:
-  int& At(ValueId id) { return stage_[static_cast<size_t>(id)]; }
-
-  void Set(Node& node, int stage) {
-    node.device = stage;
-    for (ValueId id : node.outputs) {
-      if (id != kNoValue) At(id) = stage;
-    }
-  }
-
-  int ByName(const Node& node) {
-    if (const int known = AssignedStage(node.origin); known != kUnplaced) return known;
-    std::vector<std::string> names;
-    if (!node.origin.empty()) names = {node.origin, Dotted(node.origin)};
-    ForEachUse(node, [&](ValueId id) {
-      if (graph_.data(id) != nullptr && !graph_.value(id).derived) names.push_back(graph_.value(id).name);
-    });
-    for (size_t i = 0; i < rules_.size(); ++i) {
-      if (!PatternMatchesAny(rules_[i].pattern, names)) continue;
-      fitted_[i] = true;
-      return rules_[i].stage;
-    }
-    return ByOperands(node);
-  }
-
-  // Returns the stage given for the node, or for the call that contains it.
-  int AssignedStage(std::string name) const {
-    while (!name.empty() && !stages_.of_node.empty()) {
-      if (const auto known = stages_.of_node.find(name); known != stages_.of_node.end()) return known->second;
-      const size_t slash = name.rfind('/');
-      name.resize(slash == std::string::npos ? 0 : slash);
-    }
-    return kUnplaced;
-  }
-
-  // Returns the last stage that produces an operand.
-  int ByOperands(const Node& node) {
-    int stage = kUnplaced;
-    ForEachUse(node, [&](ValueId id) { stage = std::max(stage, At(id)); });
-    return stage;
-  }
-
-  // A node that depends only on weights goes to the stage that first reads it; if there is none, to the first stage.
-  void Inherit() {
-    for (size_t i = graph_.nodes.size(); i-- > 0;) {
-      Node& node = graph_.nodes[i];
-      if (node.phase != Phase::kForward) continue;
-      if (node.device == kUnplaced) Set(node, FirstReader(node));
-      ForEachUse(node, [&](ValueId id) { readers_[id] = node.device; });
-    }
-    for (Node& node : graph_.nodes) {
-      if (node.phase != Phase::kForward) continue;
-      if (node.device == kUnplaced) Set(node, std::max(ByOperands(node), 0));
-      if (!node.origin.empty()) stages_.of_node.emplace(node.origin, node.device);
-    }
-  }
-
-  int FirstReader(const Node& node) const {
-    int stage = kUnplaced;
-    for (ValueId id : node.outputs) {
-      const auto reader = readers_.find(id);
-      if (reader != readers_.end() && reader->second != kUnplaced)
-        stage = stage == kUnplaced ? reader->second : std::min(stage, reader->second);
-    }
-    return stage;
-  }
-
-  // Parameters and statistics are kept where the forward pass first reads them; optimizer state is kept with its parameter.
-  void KeepStates() {
-    for (const Node& node : graph_.nodes) {
-      if (node.phase != Phase::kForward) continue;
-      ForEachUse(node, [&](ValueId id) {
-        if (IsKept(graph_.value(id))) stages_.of_state.emplace(graph_.value(id).name, node.device);
-      });
-    }
-    for (const Value& value : graph_.values()) {
-      if (!IsKept(value)) continue;
-      const size_t slash = value.name.rfind('/');
-      const auto parameter = slash == std::string::npos ? stages_.of_state.end() : stages_.of_state.find(value.name.substr(0, slash));
-      const int stage = parameter == stages_.of_state.end() ? 0 : parameter->second;
-      At(value.id) = stages_.of_state.emplace(value.name, stage).first->second;
-    }
-  }
-
-  int ByOrigin(const Node& node) {
-    const auto known = node.origin.empty() ? stages_.of_node.end() : stages_.of_node.find(node.origin);
-    return known != stages_.of_node.end() ? known->second : ByOperands(node);
-  }
-
-  // An update runs where its state is kept.
-  int ByStates(const Node& node) {
-    for (ValueId id : node.outputs) {
-      if (id != kNoValue && graph_.value(id).next_of != kNoValue) return At(graph_.value(id).next_of);
-    }
-    int stage = kUnplaced;
-    ForEachUse(node, [&](ValueId id) {
-      if (IsKept(graph_.value(id))) stage = At(id);
-    });
-    return stage == kUnplaced ? ByOperands(node) : stage;
-  }
-
-  void CheckRules() const {
-    for (size_t i = 0; i < rules_.size(); ++i) {
-      if (fitted_[i]) continue;
-      throw Error(ErrorCode::kConfig,
-                  "--place '" + Escaped(rules_[i].pattern) +
-                      "' matches no node and no weight of the model, or only those that an earlier pattern matches",
-                  "--place", "patterns consist of names, * and ?; --dump-after place_devices prints the nodes");
-    }
-  }
-
-  Graph& graph_;
-  const std::vector<PlaceRule>& rules_;
-  Stages& stages_;
-  std::vector<int> stage_;          // by value id: where it is produced or kept
-  std::map<ValueId, int> readers_;  // the stage that first reads a value
-  std::vector<bool> fitted_;        // by rule
-};
+constexpr int kUnplaced = NodePlacer::kUnplaced;
 
 // Walks the nodes once and gives each stage its own nodes, with transfers in between.
 class Splitter {
@@ -275,7 +125,7 @@ int CountStages(const std::vector<PlaceRule>& rules) {
   return count;
 }
 
-void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) { Placer(graph, rules, stages).Run(); }
+void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) { NodePlacer(graph, rules).Place(stages); }
 
 void PartLoss(Graph& graph, NodeId first_loss_node) {
   if (graph.outputs.empty()) return;
