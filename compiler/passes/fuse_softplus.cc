@@ -50,6 +50,20 @@ class Fuser {
     };
   }
 
+  // max(x, y) + softplus(-|x - y|). Infinities that are equal have no difference.
+  std::function<void()> EmitLogAddExp(const Node& log, ValueId x, ValueId y) const {
+    return [this, x, y, result = log.outputs[0], phase = log.phase, origin = log.origin] {
+      b_.set_phase(phase);
+      b_.set_origin(origin);
+      const ValueId zero = b_.Scalar(0, b_.dtype(x));
+      const ValueId difference = b_.Where(b_.Op("Equal", {x, y}), zero, b_.Sub(x, y));
+      const ValueId rest = b_.Op("Softplus", {b_.Neg(b_.Op("Abs", {difference}))});
+      graph_.AddNode({.op = "Add", .inputs = {b_.Op("Max", {x, y}), rest}, .outputs = {result}, .phase = phase, .origin = origin});
+      b_.set_origin("");
+      b_.set_phase(Phase::kForward);
+    };
+  }
+
   std::function<void()> MatchLog(const Node& log) const {
     const ValueId of = log.inputs[0];
     if (const Node* sigmoid = match_.ProducedBy(of, "Sigmoid")) return Emit(log, *sigmoid, true, true);
@@ -57,11 +71,19 @@ class Fuser {
       const Node* sigmoid = match_.ProducedBy(rest->inputs[1], "Sigmoid");
       return sigmoid == nullptr ? nullptr : Emit(log, *sigmoid, false, true);
     }
-    if (const Node* sum = match_.ProducedBy(of, "Add")) {
-      for (size_t one : {0, 1}) {
-        const Node* exponential = match_.ProducedBy(sum->inputs[1 - one], "Exp");
-        if (exponential != nullptr && IsOne(sum->inputs[one])) return Emit(log, *exponential, false, false);
-      }
+    const Node* sum = match_.ProducedBy(of, "Add");
+    if (sum == nullptr) return {};
+    const Node* exponentials[] = {match_.ProducedBy(sum->inputs[0], "Exp"), match_.ProducedBy(sum->inputs[1], "Exp")};
+    if (exponentials[0] != nullptr && exponentials[1] != nullptr) {
+      return EmitLogAddExp(log, exponentials[0]->inputs[0], exponentials[1]->inputs[0]);
+    }
+    for (size_t one : {0, 1}) {
+      if (!IsOne(sum->inputs[one])) continue;
+      if (exponentials[1 - one] != nullptr) return Emit(log, *exponentials[1 - one], false, false);
+      // log1p(-sigmoid(x)).
+      const Node* negative = match_.ProducedBy(sum->inputs[1 - one], "Neg");
+      const Node* sigmoid = negative == nullptr ? nullptr : match_.ProducedBy(negative->inputs[0], "Sigmoid");
+      if (sigmoid != nullptr) return Emit(log, *sigmoid, false, true);
     }
     return {};
   }

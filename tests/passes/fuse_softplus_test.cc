@@ -36,6 +36,11 @@ const Case kCases[] = {
     {"s = Sigmoid (z)\n one = Constant <value = float {1}> ()\n r = Sub (one, s)\n y = Log (r)\n", kLogRest, kSlopeOfLogRest},
     {"e = Exp (z)\n one = Constant <value = float {1}> ()\n r = Add (one, e)\n y = Log (r)\n", Softplus, Sigmoid},
     {"e = Exp (z)\n one = Constant <value = float[1] {1}> ()\n r = Add (e, one)\n y = Log (r)\n", Softplus, Sigmoid},
+    // log1p of a negated sigmoid.
+    {"s = Sigmoid (z)\n n = Neg (s)\n one = Constant <value = float {1}> ()\n r = Add (n, one)\n y = Log (r)\n", kLogRest, kSlopeOfLogRest},
+    // logaddexp(z, -z).
+    {"n = Neg (z)\n e = Exp (z)\n f = Exp (n)\n r = Add (e, f)\n y = Log (r)\n",
+     [](double x) { return std::abs(x) + std::log1p(std::exp(-2 * std::abs(x))); }, [](double x) { return std::tanh(x); }, 1e-6},
     // Binary cross entropy with the target 1: both halves, of which one is multiplied by 0.
     {"s = Sigmoid (z)\n one = Constant <value = float {1}> ()\n zero = Constant <value = float {0}> ()\n r = Sub (one, s)\n a = Log (s)\n"
      "b = Log (r)\n c = Mul (b, zero)\n y = Add (a, c)\n",
