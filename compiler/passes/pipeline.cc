@@ -34,6 +34,7 @@
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/fuse_softplus.h"
 #include "compiler/passes/gather_tail.h"
+#include "compiler/passes/guard_gradients.h"
 #include "compiler/passes/join_pointwise.h"
 #include "compiler/passes/join_updates.h"
 #include "compiler/passes/keep_log_sums.h"
@@ -135,6 +136,8 @@ void RunFuseGelu(PassContext& c) {
 
 // Also if nodes are placed by name: it is needed for finite results, and a Softplus keeps the name of the operator that it replaces.
 void RunFuseSoftplus(PassContext& c) { RunOnBodies(c, FuseSoftplus); }
+
+void RunGuardGradients(PassContext& c) { RunOnBodies(c, GuardGradients); }
 
 void RunFuseLinear(PassContext& c) {
   if (!MayFuseLayers(c)) return;
@@ -430,6 +433,8 @@ constexpr Pass kPasses[] = {
     {"fuse_gelu", RunFuseGelu, true, true, PassStage::kBatch},
     // In the same place for the same reasons. Not optional: without it, a loss may be infinite.
     {"fuse_softplus", RunFuseSoftplus, false, true, PassStage::kBatch},
+    // After fuse_softplus, whose results need no guards. Not optional either: without it, a gradient may be NaN.
+    {"guard_gradients", RunGuardGradients, false, true, PassStage::kBatch},
     // Before differentiation, since gradients have the types of their values. After simplification, since constants have no precision to
     // lower.
     {"lower_precision", RunLowerPrecision, false, true, PassStage::kBatch},
