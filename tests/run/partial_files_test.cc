@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,6 +79,32 @@ TEST(HalfFiles, OfKilledProcessesAreRemovedLater) {
   writing.Write("all");
   writing.Commit();
   EXPECT_EQ(ReadWholeFile(folder / "x"), "all");
+}
+
+// The first process of a container has the id of the first process of every other one.
+TEST(HalfFiles, OfAnotherContainerStay) {
+  const TemporaryFolder folder;
+  const int status = EndOf([&] {
+    ::signal(SIGTERM, SIG_DFL);
+    const std::string beginning = (folder / "x") + ".tmp." + std::to_string(::getpid()) + ".";
+    const std::string theirs = beginning + "7", gone = beginning + "8";
+    if (::fork() == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const OutputFile file(theirs);
+      WriteWithoutSync(folder / "written", "");
+      ::pause();
+    }
+    while (!std::filesystem::exists(folder / "written")) ::usleep(1000);
+    WriteWithoutSync(gone, "left by the container before this one");
+    RemovePartialFileOnSignal(folder / "x");
+    if (std::filesystem::exists(gone) || !std::filesystem::exists(theirs)) ::_exit(1);
+    AtomicFile own(folder / "x"), finished(folder / "x");
+    finished.Finish();
+    if (folder.entries() != 4) ::_exit(2);
+    ::raise(SIGTERM);
+  });
+  ASSERT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
+  EXPECT_EQ(folder.entries(), 2);
 }
 
 // If another host shares the folder, the process id in the name means nothing; the lock decides.

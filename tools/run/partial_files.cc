@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,8 +14,6 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
-
-#include "runtime/base/descriptor.h"
 
 namespace gradloom {
 namespace {
@@ -27,9 +27,43 @@ constexpr size_t kNumberBytes = 3;
 // "path.tmp.PID." with space for a number. Never freed, because a signal handler may read it.
 std::array<std::atomic<char*>, kMaxPaths> beginnings{};
 static_assert(std::atomic<char*>::is_always_lock_free);
+// The process that they are of, which is not a child that it has forked since.
+std::atomic<pid_t> writer = 0;
 
-// Uses only calls that are safe in a signal handler.
+// Descriptors that are searched for a file, at most.
+constexpr int kMaxDescriptors = 1 << 16;
+
+// The functions below use only calls that are safe in a signal handler.
+
+bool IsOpenHere(const struct stat& file) {
+  struct rlimit limit {};
+  const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(kMaxDescriptors);
+  const int end = known ? static_cast<int>(limit.rlim_cur) : kMaxDescriptors;
+  for (int fd = 0; fd < end; ++fd) {
+    struct stat open;
+    if (::fstat(fd, &open) == 0 && open.st_dev == file.st_dev && open.st_ino == file.st_ino) return true;
+  }
+  return false;
+}
+
+// Whether nobody holds the file. OutputFile locks the file that it writes, for processes on any host. `without_locks`: the answer if the
+// file system has no locks.
+bool IsUnlocked(const char* path, bool without_locks) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  const bool unlocked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && without_locks);
+  ::close(fd);
+  return unlocked;
+}
+
+// Keeps a file of another container, in which a process often has the same id.
+void RemoveOwn(const char* path) {
+  struct stat file;
+  if (::lstat(path, &file) == 0 && (IsOpenHere(file) || IsUnlocked(path, false))) ::unlink(path);
+}
+
 void RemoveAll() {
+  if (writer.load() != ::getpid()) return;
   for (const std::atomic<char*>& place : beginnings) {
     char* const path = place.load();
     if (path == nullptr) continue;
@@ -39,7 +73,7 @@ void RemoveAll() {
       if (i >= 10) *at++ = static_cast<char>('0' + i / 10);
       *at++ = static_cast<char>('0' + i % 10);
       *at = '\0';
-      ::unlink(path);
+      RemoveOwn(path);
     }
     *number = '\0';
   }
@@ -65,30 +99,35 @@ void HandleSignals() {
   }
 }
 
-// "NAME.tmp.4711.0" -> 4711; 0 for other names.
-int WriterOf(const std::string& name, const std::string& file) {
-  int process = 0, count = 0, end = 0;
-  if (!name.starts_with(file + ".tmp.")) return 0;
-  const char* const numbers = name.c_str() + file.size();
-  return std::sscanf(numbers, ".tmp.%9d.%9d%n", &process, &count, &end) == 2 && numbers[end] == '\0' ? process : 0;
-}
-
-// Removes files whose process is on another host or is gone, and which nobody holds (OutputFile locks the file it writes, on any host).
-void RemoveStale(const std::filesystem::path& path) {
-  std::error_code error;
-  std::filesystem::directory_iterator it(path.has_parent_path() ? path.parent_path() : ".", error);
-  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    const int process = WriterOf(it->path().filename().string(), path.filename().string());
-    if (process == 0 || ::kill(process, 0) == 0 || errno != ESRCH) continue;
-    const Descriptor file(::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(it->path().c_str());
-  }
+// The process in the name of a temporary file of AtomicFile: "state.safetensors.tmp.4711.0" -> 4711; 0 for other names. `end`: where
+// ".tmp." begins.
+int WriterOf(const std::string& name, size_t& end) {
+  end = name.rfind(".tmp.");
+  int process = 0, count = 0, length = 0;
+  if (end == std::string::npos || std::sscanf(name.c_str() + end, ".tmp.%9d.%9d%n", &process, &count, &length) != 2) return 0;
+  return end + static_cast<size_t>(length) == name.size() ? process : 0;
 }
 
 }  // namespace
 
+void RemoveLeftovers(const std::string& folder, const std::string& file) {
+  std::error_code error;
+  std::filesystem::directory_iterator it(folder.empty() ? "." : folder, error);
+  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    size_t end = 0;
+    const int process = WriterOf(name, end);
+    if (process <= 0 || (!file.empty() && name.compare(0, end, file) != 0)) continue;
+    // The first process of a container has the id of the one before it.
+    const bool own = process == ::getpid();
+    if (!own && (::kill(process, 0) == 0 || errno != ESRCH)) continue;
+    if (IsUnlocked(it->path().c_str(), file.empty() && !own)) ::unlink(it->path().c_str());
+  }
+}
+
 void RemovePartialFileOnSignal(const std::string& path) {
-  RemoveStale(path);
+  const std::filesystem::path parts(path);
+  RemoveLeftovers(parts.parent_path().string(), parts.filename().string());
   const std::string beginning = path + ".tmp." + std::to_string(::getpid()) + ".";
   for (std::atomic<char*>& place : beginnings) {
     if (const char* const known = place.load(); known != nullptr && beginning == known) break;
@@ -98,6 +137,7 @@ void RemovePartialFileOnSignal(const std::string& path) {
     place.store(text);
     break;
   }
+  writer.store(::getpid());
   HandleSignals();
 }
 

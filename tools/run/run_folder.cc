@@ -1,11 +1,9 @@
 #include "tools/run/run_folder.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "runtime/base/suggestion.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/checkpoint/weight_files.h"
+#include "tools/run/partial_files.h"
 
 namespace gradloom {
 namespace {
@@ -52,14 +51,6 @@ std::string NearRun(const fs::path& path) {
   const std::string near = Nearest(path.filename().string(), runs);
   if (!near.empty()) return DidYouMean((path.parent_path() / near).string(), {}, 4096);
   return "the folder of a run has plan.plan and config.toml; the train command creates one";
-}
-
-// The writer of a temporary file of AtomicFile, "state.safetensors.tmp.4711.0"; 0 for other names.
-int WriterOfTemporary(const std::string& name) {
-  const size_t at = name.rfind(".tmp.");
-  int process = 0, count = 0, end = 0;
-  if (at == std::string::npos || std::sscanf(name.c_str() + at, ".tmp.%9d.%9d%n", &process, &count, &end) != 2) return 0;
-  return at + static_cast<size_t>(end) == name.size() ? process : 0;
 }
 
 // Whether a folder is empty, or its only entry has this name.
@@ -167,13 +158,7 @@ void RunFolder::CheckWritten() const {
 }
 
 void RunFolder::RemoveLeftovers() const {
-  for (const std::string& folder : {path_, File("export")}) {
-    std::error_code error;
-    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-      const int writer = WriterOfTemporary(it->path().filename().string());
-      if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(it->path(), error);
-    }
-  }
+  for (const std::string& folder : {path_, File("export")}) gradloom::RemoveLeftovers(folder);
 }
 
 void RunFolder::WriteState(const std::map<std::string, TensorView>& types, const std::function<Tensor(const std::string& name)>& read,
