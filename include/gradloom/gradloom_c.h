@@ -517,7 +517,7 @@ typedef struct GradloomApi {
    * line for each, "FOLDER: reason". "" if there was nothing to skip. */
   GradloomStatus* (*GetSkippedCheckpoints)(const GradloomCheckpoint* checkpoint, GradloomText** out);
   /* For other threads while Fit runs on the session: ends the run as a callback would, and also between two batches of an evaluation, which
-   * then has no result. Returns at once. Does nothing if no Fit runs. */
+   * then has no result. If that follows an epoch, on_epoch is called for it. Returns at once. Does nothing if no Fit runs. */
   GradloomStatus* (*StopFit)(GradloomSession* session);
   /* Replaces the accumulated gradient of a parameter by a copy, in the type and shape of the parameter: clipped, summed over machines,
    * computed by other means. The next OptimizerStep updates with it, even if no TrainStep came before; gradients that were neither set nor

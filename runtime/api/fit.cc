@@ -167,7 +167,7 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     TrainerOptions made = OptionsFor(OptionsOf(options), call->plan(), data.rows());
     CheckEvaluates(OptionsOf(options), made, eval);
     made.stop_requested = [&] { return observer.stopped() || call.handle().stop_fit; };
-    made.stops_evaluations = true;
+    made.stops_evaluations = made.reports_stopped_epochs = true;
     call.handle().shapes.clear();
     const FitGuard fitting(call.handle());
     made.loss_weight = LossWeightOf(call->plan().losses, data, eval == nullptr ? nullptr : eval->data.get());

@@ -145,6 +145,7 @@ std::optional<StopReason> Trainer::EndStep(bool updated) {
   if (evaluation_due_) {
     const std::optional<bool> compared = EvaluateAndCompare(epoch, options_.stops_evaluations && whole);
     if (!compared) {
+      if ((epoch_ended || last) && options_.reports_stopped_epochs) EndEpoch(epoch);
       Save(SaveReason::kStopRequested);
       return StopReason::kRequested;
     }
@@ -305,10 +306,10 @@ std::optional<bool> Trainer::EvaluateAndCompare(int64_t epoch, bool may_stop) {
                           .epoch = epoch,
                           .epochs_done = static_cast<double>(judged().batch()) / static_cast<double>(batches_per_epoch()),
                           .values = EvaluateOver(judged(), eval_, options_, may_stop ? options_.stop_requested : nullptr)};
-  if (report.values.empty()) return std::nullopt;
   report.seconds = Now() - start;
   // Evaluation does not count towards the epoch's time, unless other processes train meanwhile.
   if (options_.shared == nullptr) epoch_started_ += report.seconds;
+  if (report.values.empty()) return std::nullopt;
   const auto watched = report.values.find(options_.watch.name);
   if (watched == report.values.end()) {
     std::string known;

@@ -66,6 +66,8 @@ struct TrainerOptions {
   // Whether it is also called between two batches of an evaluation. True then ends the run as if that evaluation had not begun: the trainer
   // that gets the state (Trainer::set_state) begins with it. Not with `shared`.
   bool stops_evaluations = false;
+  // Whether an epoch whose evaluation is stopped so is reported, without it: for a caller that does not keep the state.
+  bool reports_stopped_epochs = false;
   // Called after that if `save` is in seconds, instead of using this process's clock, so that processes that save together agree. Empty:
   // use the clock.
   std::function<bool()> save_is_due;

@@ -420,17 +420,22 @@ TEST(HostProgram, MayStopAFitFromAnotherThread) {
   gradloom::Trainer trainer(plan, {.train = few, .eval = all, .epochs = 1000000, .batch = 1});
   trainer.session().StopFit();  // does nothing: no run is under way
   std::atomic<int> steps = 0, evaluations = 0;
+  std::vector<int64_t> epochs;
   std::thread stops([&] {
     while (steps < 4) std::this_thread::yield();
     trainer.session().StopFit();
   });
   const auto result = trainer.Fit({.on_step = [&](const gradloom::StepResult&) { return ++steps, true; },
-                                   .on_evaluation = [&](const gradloom::Evaluation&) { return ++evaluations, true; }});
+                                   .on_evaluation = [&](const gradloom::Evaluation&) { return ++evaluations, true; },
+                                   .on_epoch = [&](const gradloom::Epoch& epoch) { return epochs.push_back(epoch.epoch), true; }});
   stops.join();
   EXPECT_TRUE(result.stopped_by_callback);
   EXPECT_EQ(steps, 4);
   EXPECT_EQ(evaluations, 0);
   EXPECT_EQ(trainer.session().step(), 4);
+  // Its steps are done, and the next Fit begins with the next epoch.
+  EXPECT_EQ(epochs, std::vector<int64_t>{1});
+  EXPECT_TRUE(std::isfinite(result.train_loss));
   // A callback's stop waits for an evaluation that is due, whose result it may want.
   gradloom::Trainer judged(plan, {.train = few, .eval = few, .batch = 1, .evaluate_every = "1"});
   judged.Fit({.on_step = [](const gradloom::StepResult&) { return false; },
