@@ -129,10 +129,10 @@ class Compiler {
   }
 
   // The same for batches of all sizes.
-  const SamplePlaces& PlacesOf(const EntryRequest& request, const ImportedBatch& whole) {
-    SamplePlaces& places = places_[{request.kind, request.shapes}];
-    if (places.empty()) places = PlacesOfSamples(model_, options_, request, whole.context, whole.imported);
-    return places;
+  SamplePlaces PlacesOf(const EntryRequest& request, const ImportedBatch& whole) {
+    std::optional<SamplePlaces>& places = places_[{request.kind, request.shapes}];
+    if (!places) places = PlacesOfSamples(model_, options_, request, whole.context, whole.imported);
+    return places.value_or(SamplePlaces());
   }
 
   // What the device that gathers samples computes does not tell how a target has them.
@@ -142,7 +142,8 @@ class Compiler {
     PassControl silent;
     silent.stop_after = "add_loss";
     RunStage(whole.context, silent, PassStage::kBatch);
-    for (const auto& [name, place] : PlacesOf(request, whole).feeds) {
+    const SamplePlaces places = PlacesOf(request, whole);
+    for (const auto& [name, place] : places.feeds) {
       if (place.inner > 0) inner.emplace(name, place.inner);
     }
     return inner;
@@ -243,7 +244,7 @@ class Compiler {
   Plan plan_;
   BatchImporter importer_;
   EntryPrograms programs_;
-  std::map<std::pair<EntryKind, std::map<std::string, int64_t>>, SamplePlaces> places_;  // PlacesOfSamples, where not empty
+  std::map<std::pair<EntryKind, std::map<std::string, int64_t>>, std::optional<SamplePlaces>> places_;  // PlacesOfSamples
 };
 
 Plan CompileBest(const Model& model, const CompileOptions& options, CompileReport* report) {

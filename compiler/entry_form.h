@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,10 +28,11 @@ using SamplePlaces = FeedsAndFetches<SamplePlace>;
 
 // Where the feeds and fetches of an entry have their samples, if its shapes do not tell: if some input does not have them along its first
 // axis, or if a feed or an output may have several positions of each sample along an axis, as scores that a model flattens to
-// [batch * positions, classes]. In which order these are follows from a division of the batch. Empty if the first axis of each is that of
-// the samples or has none, or if the model does not fit another batch size. `context`, `imported`: the entry at some stage of the passes.
-SamplePlaces PlacesOfSamples(const Model& model, const CompileOptions& options, const EntryRequest& request, const PassContext& context,
-                             const ImportedGraph& imported);
+// [batch * positions, classes]. In which order these are follows from a division of the batch. nullopt if the shapes tell: the first axis
+// of each is that of the samples or has none. Otherwise the same for batches of all sizes, and empty if the model does not fit another one.
+// `context`, `imported`: the entry at some stage of the passes.
+std::optional<SamplePlaces> PlacesOfSamples(const Model& model, const CompileOptions& options, const EntryRequest& request,
+                                            const PassContext& context, const ImportedGraph& imported);
 
 // The model's inputs, in the order of the import, and the inputs that passes have added (targets), with the axes of their samples.
 std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported, const SamplePlaces& places);

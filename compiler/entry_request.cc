@@ -32,7 +32,8 @@ class WithLosses {
 
 std::vector<Feed> Feeds(const Model& model, const CompileOptions& options, const EntryRequest& request) {
   const WithLosses made(model, options, request);
-  return FeedList(made.context(), made.imported(), PlacesOfSamples(model, options, request, made.context(), made.imported()));
+  return FeedList(made.context(), made.imported(),
+                  PlacesOfSamples(model, options, request, made.context(), made.imported()).value_or(SamplePlaces()));
 }
 
 FeedsAndFetches<Shape> ShapesOf(const EntryRequest& request, const PassContext& context, const ImportedGraph& imported) {
@@ -143,12 +144,12 @@ SamplePlaces PlacesByDivision(const Model& model, const CompileOptions& options,
 
 }  // namespace
 
-SamplePlaces PlacesOfSamples(const Model& model, const CompileOptions& options, const EntryRequest& request, const PassContext& context,
-                             const ImportedGraph& imported) {
-  if (request.kind == EntryKind::kUpdate || imported.batch <= 0) return {};
+std::optional<SamplePlaces> PlacesOfSamples(const Model& model, const CompileOptions& options, const EntryRequest& request,
+                                            const PassContext& context, const ImportedGraph& imported) {
+  if (request.kind == EntryKind::kUpdate || imported.batch <= 0) return std::nullopt;
   const bool several = MayHaveSeveralPositions(request, context, imported);
   const auto elsewhere = [](int axis) { return axis > 0; };
-  if (!several && std::none_of(imported.batch_axes.begin(), imported.batch_axes.end(), elsewhere)) return {};
+  if (!several && std::none_of(imported.batch_axes.begin(), imported.batch_axes.end(), elsewhere)) return std::nullopt;
   const FeedsAndFetches<Shape> shapes = ShapesOf(request, context, imported);
   SamplePlaces places;
   if (several) places = PlacesByDivision(model, options, request, shapes, imported.batch);
