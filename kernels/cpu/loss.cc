@@ -1,6 +1,7 @@
 // Softmax and cross entropy over rows of classes in one pass, their gradient, and both at once.
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -56,7 +57,7 @@ class Labels {
     throw Error(
         ErrorCode::kData,
         "row " + std::to_string(row) + " has label " + std::to_string(target_[row]) + ", expected 0 to " + std::to_string(classes_ - 1), "",
-        "labels count from 0; a label to leave out is ignore_index (here " + std::to_string(ignore_) + ")");
+        "labels count from 0" + (ignore_ == INT64_MIN ? "" : "; a row to leave out has label " + std::to_string(ignore_)));
   }
 
  private:

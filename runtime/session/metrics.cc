@@ -331,8 +331,11 @@ std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
   if (name == "mse") return std::make_unique<MeanError>(spec, 2, false);
   if (name == "rmse") return std::make_unique<MeanError>(spec, 2, true);
   if (name == "mae") return std::make_unique<MeanError>(spec, 1, false);
+  // Of names that are equally near, one of the same length is meant: two letters are swapped.
+  std::vector<std::string> known = MetricNames();
+  std::stable_partition(known.begin(), known.end(), [&](const std::string& one) { return one.size() == name.size(); });
   throw Error(ErrorCode::kConfig, "unknown metric '" + Escaped(name) + "'", "",
-              Suggestion(name, MetricNames(), "expected one of: " + Joined(MetricNames())));
+              Suggestion(name, known, "expected one of: " + Joined(MetricNames())));
 }
 
 void DisambiguateNames(std::vector<MetricSpec>& specs) {

@@ -454,6 +454,17 @@ class CommandTest(unittest.TestCase):
     def test_flags_without_a_value(self):
         self.assertIn("error[E-CONFIG]: --epochs needs a value\n  help: see: gradloom train --help", self.run_command([*TRAIN, "--epochs"], 4).stderr)
 
+    def test_swapped_letters_of_a_metric(self):
+        self.assertIn("did you mean 'rmse'?", self.run_command([*TRAIN, "--eval-split", "20%", "--metric", "rsme"], 4).stderr)
+
+    def test_an_infinite_loss(self):
+        sample_files.write("far.csv", "a,b,c,d,t,u,v\n" + "1,2,3,4,1e30,1e30,1e30\n" * 4)
+        words = ["train", "model.onnx", "--data", "far.csv", "--map", "x=a..d", "--map", "t=t..v", "--loss", "mse(logits, t)", "--epochs", "1"]
+        self.assertIn("error[E-DIVERGED]: the loss is inf at step 1, batch 1\n", self.run_command(words, 10).stderr)
+
+    def test_a_missing_argument_is_named_as_in_the_help(self):
+        self.assertIn("error[E-CONFIG]: gradloom diff lacks its argument 'b': another of the same kind\n", self.run_command(["diff", "runs/a"], 4).stderr)
+
     def test_pipes_are_not_files(self):
         os.mkfifo("pipe.csv")
         for words in (["train", "model.onnx", "--data", "pipe.csv"], ["check", "model.onnx", "--data", "pipe.csv"]):

@@ -463,6 +463,10 @@ sys.exit(138)
         self.assertIn("topology gradloom launch rank 0 of 1, node 0 of 1\n", done.stderr)
         self.assertTrue(os.path.exists(self.path("runs/launched/export/model.onnx")))
 
+    def test_a_number_of_processes_without_its_flag(self):
+        for words in (["2", "--", "doctor"], ["2", "doctor"], ["--", "2", "doctor"]):
+            self.assertIn("for 2 processes on this host: --nproc-per-node 2", self.run_command(["launch", *words], 4).stderr)
+
     def test_a_killed_run_resumes_and_a_stopped_one_saves(self):
         words = [*TRAIN, "--name", "long", "--out", self.path("runs"), "--resume", "auto", "--save-every", "200"]
         words[words.index("--epochs") + 1] = "1000000"

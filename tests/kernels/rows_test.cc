@@ -260,6 +260,8 @@ TEST(Loss, BadLabelsAreErrors) {
   const KernelCall calls[] = {
       Call("CrossEntropy", "gradloom", {scores, labels, OperandType{}}, {Float({}), Float({}), scores}),
       Call("CrossEntropyTraining", "gradloom", {scores, labels, OperandType{}, Float({})}, {Float({}), scores}),
+      // ONNX's losses leave out no label unless they say which.
+      Call("CrossEntropy", "gradloom", {scores, labels, OperandType{}}, {Float({}), Float({}), scores}, {{"ignore_index", INT64_MIN}}),
   };
   for (const KernelCall& call : calls) {
     const KernelRow* row = FindKernel("cpu." + call.op);
@@ -280,6 +282,8 @@ TEST(Loss, BadLabelsAreErrors) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kData);
       EXPECT_NE(error.message().find("row 1 has label 3"), std::string::npos) << error.message();
+      EXPECT_EQ(error.help(),
+                std::string("labels count from 0") + (call.attributes.has("ignore_index") ? "" : "; a row to leave out has label -100"));
     }
   }
 }

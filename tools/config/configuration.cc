@@ -50,7 +50,7 @@ NamedTexts ParseNamed(const Key& key, const std::vector<std::string>& words, con
     std::string value = word.substr(equals + 1);
     // 007 is not a valid TOML number, so the parsed value is stored.
     if (key.type == KeyType::kNamedCounts) value = std::to_string(Parsed<int64_t>(key, value, "a whole number for each name", where));
-    if (key.type == KeyType::kNamedNumbers) value = NumberText(Parsed<double>(key, value, "a number for each name", where));
+    if (key.type == KeyType::kNamedNumbers) value = TomlNumber(Parsed<double>(key, value, "a number for each name", where));
     values.push_back(std::move(value));
   }
   return named;
@@ -131,12 +131,13 @@ std::string TomlLine(const Key& key, const KeyValue& value) { return std::string
 
 }  // namespace
 
-std::string NumberText(double number) {
+std::string TomlNumber(double number) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, number);
   std::string out(text, end);
   // A TOML float needs a fraction or an exponent. Without one it would be an integer, which is accepted as well up to 64 bits.
-  return std::abs(number) < 1e18 || out.find('e') != std::string::npos ? out : out + ".0";
+  const bool large = std::abs(number) >= 1e18 && std::isfinite(number);
+  return large && out.find('e') == std::string::npos ? out + ".0" : out;
 }
 
 std::string Origin::ToString() const {
@@ -176,14 +177,14 @@ KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const
 void CheckValue(const Key& key, const KeyValue& value, const std::string& where) {
   const auto within = [&](double number, const std::string& shown) {
     const auto bound = [&](double limit) {
-      return key.type == KeyType::kInteger ? std::to_string(static_cast<int64_t>(limit)) : NumberText(limit);
+      return key.type == KeyType::kInteger ? std::to_string(static_cast<int64_t>(limit)) : TomlNumber(limit);
     };
     if (!std::isfinite(number)) Refuse(key, "must be a finite number", where);
     if (number < key.least) Refuse(key, "must be at least " + bound(key.least) + ", got " + shown, where);
     if (number > key.most) Refuse(key, "must be at most " + bound(key.most) + ", got " + shown, where);
   };
   if (const auto* integer = std::get_if<int64_t>(&value)) within(static_cast<double>(*integer), std::to_string(*integer));
-  if (const auto* number = std::get_if<double>(&value)) within(*number, NumberText(*number));
+  if (const auto* number = std::get_if<double>(&value)) within(*number, TomlNumber(*number));
   if (const auto* text = std::get_if<std::string>(&value)) CheckText(key, *text, where);
   const auto* named = std::get_if<NamedTexts>(&value);
   if (named == nullptr) return;
@@ -277,7 +278,7 @@ std::vector<std::string> Configuration::SetKeyLines() const {
 std::string TomlOf(const Key& key, const KeyValue& value) {
   if (const auto* on = std::get_if<bool>(&value)) return *on ? "true" : "false";
   if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
-  if (const auto* number = std::get_if<double>(&value)) return NumberText(*number);
+  if (const auto* number = std::get_if<double>(&value)) return TomlNumber(*number);
   if (const auto* text = std::get_if<std::string>(&value)) return Quoted(*text);
   if (const auto* texts = std::get_if<std::vector<std::string>>(&value))
     return texts->size() == 1 ? Quoted(texts->front()) : ListOf(*texts);

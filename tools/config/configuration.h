@@ -106,7 +106,7 @@ class Configuration {
 size_t FileLengthOf(const std::string& term);
 
 // The shortest text from which the number is read again, as TOML writes it.
-std::string NumberText(double number);
+std::string TomlNumber(double number);
 
 // The value in TOML syntax.
 std::string TomlOf(const Key& key, const KeyValue& value);

@@ -158,7 +158,7 @@ class TomlReader {
       } else if (key.type == KeyType::kNamedLists) {
         texts = TextsOf(key, node);
       } else if (const auto* number = node.as_floating_point(); number != nullptr && key.type == KeyType::kNamedNumbers) {
-        texts = {NumberText(number->get())};
+        texts = {TomlNumber(number->get())};
       } else if (const auto* text = node.as_string(); text != nullptr && key.type == KeyType::kNamed) {
         texts = {text->get()};
       }

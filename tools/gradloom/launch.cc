@@ -11,11 +11,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/read_number.h"
 #include "runtime/base/suggestion.h"
 #include "runtime/device/choose_devices.h"
 #include "tools/config/flags.h"
@@ -82,8 +84,9 @@ void CheckCommand(const std::string& word) {
     throw Error(ErrorCode::kConfig, folder ? "this is a folder, not a program" : "this file is not executable", Escaped(word, 4096),
                 folder ? "name the program in it" : "chmod +x " + ShellWord(word) + ", or name its interpreter first");
   }
+  const std::string count = HelpForCount(word);
   throw Error(ErrorCode::kConfig, "no verb or program is named '" + Escaped(word) + "'", "gradloom launch",
-              Suggestion(word, VerbNames(), "for example: gradloom launch --nproc-per-node 2 -- doctor"));
+              count.empty() ? Suggestion(word, VerbNames(), "for example: gradloom launch --nproc-per-node 2 -- doctor") : count);
 }
 
 int Start(const Declared& declared) {
@@ -98,6 +101,11 @@ int Start(const Declared& declared) {
 }
 
 }  // namespace
+
+std::string HelpForCount(std::string_view word) {
+  if (!ReadNumber<int>(word)) return "";
+  return "for " + std::string(word) + " processes on this host: --nproc-per-node " + std::string(word);
+}
 
 Action DeclareLaunch(CLI::App& app) {
   auto declared = std::make_shared<Declared>();

@@ -106,6 +106,11 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
     return Error(ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
                  DidYouMean(near, (unmarked ? "write -- before the launched command   " : "") + see));
   }
+  if (verb.get_name() == "launch" && words.size() > 1) {
+    if (const std::string help = HelpForCount(words[1]); !help.empty()) {
+      return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(words[1]) + "'", "", help + "   " + see);
+    }
+  }
   std::vector<std::string> left = app.remaining(true);
   // CLI11 also reports the separator itself as a remaining word.
   std::erase(left, "--");
@@ -128,7 +133,14 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
   }
   const auto example = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& one) { return one.name == verb.get_name(); });
   const bool lacks = error.get_name() == "RequiredError" && example != std::end(kVerbs);
-  return Error(ErrorCode::kConfig, Escaped(error.what()), "", (lacks ? std::string("for example: ") + example->example + "   " : "") + see);
+  const std::string help = (lacks ? std::string("for example: ") + example->example + "   " : "") + see;
+  for (const CLI::Option* option : verb.get_options()) {
+    if (!lacks || !option->get_positional() || !option->get_required() || option->count() > 0) continue;
+    return Error(ErrorCode::kConfig,
+                 "gradloom " + verb.get_name() + " lacks its argument '" + option->get_name() + "': " + option->get_description(), "",
+                 help);
+  }
+  return Error(ErrorCode::kConfig, Escaped(error.what()), "", help);
 }
 
 // torch.distributed.launch puts it before all arguments of the script, so with `gradloom "$@"` it comes before the verb.

@@ -40,5 +40,7 @@ Action DeclareDoctor(CLI::App& app);
 Action DeclareBench(CLI::App& app);
 Action DeclareSimulate(CLI::App& app);
 Action DeclareLaunch(CLI::App& app);
+// If a word in the place of the launched command is a number of processes: the flag for it. Otherwise "".
+std::string HelpForCount(std::string_view word);
 
 }  // namespace gradloom
