@@ -101,10 +101,17 @@ const Tensor& Dataset::column(std::string_view name) const {
 void Dataset::CheckRows(const std::string& name, int64_t rows) const {
   const auto check = [&](const std::string& other, int64_t other_rows) {
     if (other == name || other_rows == rows) return;
+    const int64_t samples = std::min(rows, other_rows), each = std::max(rows, other_rows) / std::max<int64_t>(samples, 1);
+    std::string help = "write them again together";
+    // As PyTorch's losses have labels of several positions.
+    if (samples > 1 && each * samples == std::max(rows, other_rows)) {
+      help = "if '" + Escaped(rows > other_rows ? name : other) + "' has " + std::to_string(each) +
+             " positions of each, give it the shape [" + std::to_string(samples) + ", " + std::to_string(each) + ", ...]";
+    }
     throw Error(
         ErrorCode::kData,
         "column '" + Escaped(name) + "' has " + std::to_string(rows) + " rows, '" + Escaped(other) + "' has " + std::to_string(other_rows),
-        "", "both must have one row per sample; write them again together");
+        "", "both must have one row per sample; " + help);
   };
   for (const auto& [other, column] : columns_) check(other, column.shape()[0]);
   for (const auto& [other, column] : lazy_columns_) check(other, static_cast<int64_t>(column.rows.size()));

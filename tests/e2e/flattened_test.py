@@ -95,6 +95,13 @@ class FlattenedTest(unittest.TestCase):
                 for model in ("flat", "inside") + (("fixed",) if words == ["--batch", "4"] else ()):
                     self.assert_close(first, self.train(model, model + name, "--data", data + ".npz", *words))
 
+    def test_flat_labels_are_no_rows(self):
+        """Whether the positions of a sample are together is not known of an array."""
+        with np.load("rows.npz") as rows:
+            np.savez("flat.npz", x=rows["x"], y=rows["y"].reshape(-1))
+        said = self.run_command("train", "flat.onnx", "--loss", self.loss("flat"), "--data", "flat.npz", code=5).stderr
+        self.assertIn(f"if 'y' has {WINDOW} positions of each, give it the shape [{ROWS}, {WINDOW}, ...]", said)
+
     def test_data_of_every_form_has_the_same_rows(self):
         for model in ("flat", "inside"):
             with self.subTest(model=model):
