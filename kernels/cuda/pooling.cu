@@ -258,7 +258,7 @@ void LpPool(const Pooling& p, double power, const T* x, T* y, cudaStream_t strea
       });
 }
 
-// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 if the window is all zero.
+// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 for an element that is 0, whatever p.
 template <typename T>
 void LpPoolGrad(const Pooling& p, double power, const T* x, const T* y, const T* dy, T* dx, cudaStream_t stream) {
   using R = Arithmetic<T>;
@@ -270,7 +270,7 @@ void LpPoolGrad(const Pooling& p, double power, const T* x, const T* y, const T*
           if (norms(o) != 0) sum += slopes(o) * Power(norms(o), static_cast<R>(1 - power));
         });
         const R own = static_cast<R>(x[i]), slope = Power(Magnitude(own), static_cast<R>(power - 1));
-        dx[i] = static_cast<T>(own < 0 ? -slope * sum : slope * sum);
+        dx[i] = static_cast<T>(own == 0 ? R(0) : own < 0 ? -slope * sum : slope * sum);
       });
 }
 

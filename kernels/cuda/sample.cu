@@ -1,5 +1,6 @@
 // Resize and its gradient. Along each axis, an output element is a weighted sum of neighboring input elements, which are listed in tables
 // made beforehand. A thread then computes an element from all axes at once; for the gradient, from the outputs that read it.
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -150,7 +151,9 @@ std::unique_ptr<Kernel> MakeResize(const KernelCall& call, const KernelSite&) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
   const OffsetCalculator<1> offsets = UnresizedOffsets(call, to, from);
   const int64_t n = to.elements();
-  const double extrapolation = call.attributes.Float("extrapolation_value", 0);
+  double extrapolation = call.attributes.Float("extrapolation_value", 0);
+  // As in QuantizeLinear, NaN becomes the lowest integer.
+  if (std::isnan(extrapolation) && IsInteger(call.inputs[0].dtype)) extrapolation = -std::numeric_limits<double>::infinity();
   return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return MakeKernel([=, plan = ResizePlan(call, from, to)](const Launch& l) {
       WithAxes<T>(plan.count, [&]<int kAxes>(std::integral_constant<int, kAxes>) {

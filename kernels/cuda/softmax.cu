@@ -32,8 +32,7 @@ struct Softmax {
   }
 };
 
-// The first maximum. A NaN counts as the maximum if it is the first element, and as the smallest otherwise, like in a loop that compares
-// each element with the maximum so far.
+// The first maximum. NaN is the maximum, as for ArgMax.
 template <typename A>
 struct ArgMaxValue {
   A value = -std::numeric_limits<A>::infinity();
@@ -43,7 +42,9 @@ struct ArgMaxValue {
 struct JoinArgMax {
   template <typename A>
   GRADLOOM_DEVICE ArgMaxValue<A> operator()(const ArgMaxValue<A>& a, const ArgMaxValue<A>& b) const {
-    return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+    if (a.value > b.value || (a.value != a.value && b.value == b.value)) return a;
+    if (b.value > a.value || (b.value != b.value && a.value == a.value)) return b;
+    return b.index < a.index ? b : a;
   }
 };
 
@@ -59,8 +60,7 @@ struct Hardmax {
     const int64_t start = lines.start(line);
     ArgMaxValue<A> best;
     for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
-      const A x = static_cast<A>(in[start + j * lines.step]);
-      best = JoinArgMax{}(best, ArgMaxValue<A>{j == 0 && x != x ? std::numeric_limits<A>::infinity() : x, j});
+      best = JoinArgMax{}(best, ArgMaxValue<A>{static_cast<A>(in[start + j * lines.step]), j});
     }
     best = group.Reduce(best, JoinArgMax{});
     for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {

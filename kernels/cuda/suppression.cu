@@ -20,12 +20,13 @@ struct Corners {
 GRADLOOM_DEVICE Corners CornersOf(const float* box, bool centered) {
   const double a = box[0], b = box[1], c = box[2], d = box[3];
   if (centered) return {b - d / 2, a - c / 2, b + d / 2, a + c / 2};
-  return {a < c ? a : c, b < d ? b : d, a < c ? c : a, b < d ? d : b};
+  // As std::min and std::max do for NaN.
+  return {c < a ? c : a, d < b ? d : b, a < c ? c : a, b < d ? d : b};
 }
 
 GRADLOOM_DEVICE double Overlap(const Corners& a, const Corners& b) {
-  const double height = (a.y1 < b.y1 ? a.y1 : b.y1) - (a.y0 < b.y0 ? b.y0 : a.y0),
-               width = (a.x1 < b.x1 ? a.x1 : b.x1) - (a.x0 < b.x0 ? b.x0 : a.x0);
+  const double height = (b.y1 < a.y1 ? b.y1 : a.y1) - (a.y0 < b.y0 ? b.y0 : a.y0),
+               width = (b.x1 < a.x1 ? b.x1 : a.x1) - (a.x0 < b.x0 ? b.x0 : a.x0);
   if (height <= 0 || width <= 0) return 0;
   const double common = height * width, all = a.area() + b.area() - common;
   return all > 0 ? common / all : 0;

@@ -106,7 +106,7 @@ std::vector<Tensor> NonMaxSuppression(const KernelCall& call, std::span<const Te
                     boxes.shape()[0] == scores.shape()[0] && boxes.shape()[1] == scores.shape()[2];
   if (!fits) throw Error(ErrorCode::kShape, call.op + ": boxes " + boxes.shape().ToString() + " and scores " + scores.shape().ToString());
   const double max_outputs = number(2, 0), iou_threshold = number(3, 0);
-  const bool has_score_threshold = inputs.size() > 4 && inputs[4].defined();
+  const bool has_score_threshold = inputs.size() > 4 && inputs[4].defined() && inputs[4].elements() > 0;
   const double score_threshold = number(4, 0);
   const bool centered = call.attributes.Int("center_point_box", 0) != 0;
   const int64_t n = scores.shape()[2], classes = scores.shape()[1];
@@ -119,7 +119,11 @@ std::vector<Tensor> NonMaxSuppression(const KernelCall& call, std::span<const Te
     for (int64_t i = 0; i < n; ++i) {
       if (!has_score_threshold || score[row * n + i] > score_threshold) order.push_back(i);
     }
-    std::stable_sort(order.begin(), order.end(), [&](int64_t p, int64_t q) { return score[row * n + p] > score[row * n + q]; });
+    // NaN comes last, which makes this a strict weak ordering.
+    std::stable_sort(order.begin(), order.end(), [&](int64_t p, int64_t q) {
+      const double a = score[row * n + p], b = score[row * n + q];
+      return a > b || (a == a && b != b);
+    });
     std::vector<Box> kept;
     for (int64_t i : order) {
       if (static_cast<double>(kept.size()) >= max_outputs) break;

@@ -301,14 +301,15 @@ void LpNormalization(const KernelCall& call, const void* const* inputs, void* co
   });
 }
 
-// 1 at the first maximum of each line, 0 elsewhere.
+// 1 at the first maximum of each line, 0 elsewhere. NaN is the maximum, as for ArgMax.
 void Hardmax(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     ForEachLine(call, [&](int64_t start, int64_t step, int64_t n) {
       const T* x = In<T>(inputs, 0) + start;
       int64_t largest = 0;
       for (int64_t i = 1; i < n; ++i) {
-        if (static_cast<double>(x[i * step]) > static_cast<double>(x[largest * step])) largest = i;
+        const double value = static_cast<double>(x[i * step]), most = static_cast<double>(x[largest * step]);
+        if (value > most || (value != value && most == most)) largest = i;
       }
       for (int64_t i = 0; i < n; ++i) Out<T>(outputs, 0)[start + i * step] = static_cast<T>(i == largest ? 1.0f : 0.0f);
     });

@@ -134,7 +134,7 @@ void RunLpPool(const KernelCall& call, const void* const* inputs, void* const* o
   });
 }
 
-// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 if the window is all zero.
+// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 for an element that is 0, whatever p.
 void RunLpPoolGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Pooling p = Describe(call, call.inputs[0].shape, call.inputs[1].shape);
   const double power = static_cast<double>(call.attributes.Int("p", 2));
@@ -146,7 +146,7 @@ void RunLpPoolGrad(const KernelCall& call, const void* const* inputs, void* cons
       T* dx = static_cast<T*>(outputs[0]) + plane * p.x.points();
       std::fill_n(dx, p.x.points(), T(0));
       ForEachPoint(p.window, p.x, p.y, [&](int64_t o, int64_t i) {
-        if (y[o] == T(0)) return;
+        if (y[o] == T(0) || x[i] == T(0)) return;
         const T slope = static_cast<T>(std::pow(std::abs(x[i]), power - 1) * std::pow(y[o], 1 - power));
         dx[i] += x[i] < 0 ? -slope * dy[o] : slope * dy[o];
       });

@@ -1,5 +1,7 @@
 // Resize and its gradient: both apply the maps of the axes, one axis after the other.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "kernels/reference/axis_maps.h"
 #include "kernels/reference/families.h"
@@ -70,7 +72,10 @@ void Resize(const KernelCall& call, const void* const* inputs, void* const* outp
   WithType(call.inputs[0].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     std::vector<Sum<T>> values = ApplyAll<false>(maps, from, Loaded(In<T>(inputs, 0), from.elements()));
-    Extrapolate(maps, to, static_cast<Sum<T>>(call.attributes.Float("extrapolation_value", 0)), values);
+    double outside = call.attributes.Float("extrapolation_value", 0);
+    // As in QuantizeLinear, NaN becomes the lowest integer.
+    if (std::isnan(outside) && IsInteger(call.inputs[0].dtype)) outside = -std::numeric_limits<double>::infinity();
+    Extrapolate(maps, to, static_cast<Sum<T>>(outside), values);
     for (size_t i = 0; i < values.size(); ++i) Out<T>(outputs, 0)[i] = Saturated<T>(values[i]);
   });
 }

@@ -97,6 +97,43 @@ TEST(CudaSameNumbers, QuantizedNaN) {
   Expect(quantized(DType::kInt16, 0), {-32768, 2, -2000});
 }
 
+// The first NaN is the maximum, as for ArgMax.
+TEST(CudaSameNumbers, HardmaxOfNaN) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16}) {
+    const Tensor x = Doubles({3, kNaN, 5, kNaN, kNaN, 1, 2, 3, -1, 7, 7, 2}, {3, 4}, dtype);
+    Expect(Case("Hardmax", "", {x}, {Out(dtype, {3, 4})}), {0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0});
+  }
+}
+
+// An element that is 0 has no direction.
+TEST(CudaSameNumbers, GradientOfLpPoolAtZero) {
+  const Tensor x = Doubles({0, -2, 3, 0}, {1, 1, 4}, DType::kFloat32), y = Doubles({2, 3}, {1, 1, 2}, DType::kFloat32);
+  const Tensor dy = Doubles({1, 4}, {1, 1, 2}, DType::kFloat32);
+  const Attributes attributes{{"p", int64_t{1}}, {"kernel_shape", Ints{2}}, {"strides", Ints{2}}};
+  Expect(Case("LpPoolGrad", "gradloom", {x, y, dy}, {Out(DType::kFloat32, {1, 1, 4})}, attributes), {0, -1, 4, 0});
+}
+
+// Scores that are NaN come last, whatever their position.
+TEST(CudaSameNumbers, SuppressionOfNaN) {
+  ForEachSeed(8, [](Random& r) {
+    const int64_t n = r.Int(2, 40);
+    Tensor boxes = r.Reals({1, n, 4}, 0, 1, DType::kFloat32), scores = r.Reals({1, 2, n}, 0, 1, DType::kFloat32);
+    for (float& value : scores.as<float>()) value = r.Int(0, 3) == 0 ? static_cast<float>(kNaN) : value;
+    for (float& value : boxes.as<float>()) value = r.Int(0, 20) == 0 ? static_cast<float>(kNaN) : value;
+    const Tensor most = Tensor::From(std::vector<int64_t>{n}, {}), overlap = Doubles({0.3}, {}, DType::kFloat32);
+    Compare(
+        Case("NonMaxSuppression", "gradloom", {boxes, scores, most, overlap}, {Out(DType::kInt64, {2 * n, 3}), Out(DType::kInt64, {})}));
+  });
+}
+
+// NaN outside of an image of integers is the lowest one.
+TEST(CudaSameNumbers, ResizeOutsideOfIntegers) {
+  const Tensor x = Converted(Tensor::From(std::vector<int64_t>{1, 2, 3}, {3}).view(), DType::kInt32);
+  const Attributes attributes{{"coordinate_transformation_mode", std::string("tf_crop_and_resize")}, {"extrapolation_value", kNaN}};
+  const Tensor roi = Doubles({-1, 1}, {2}, DType::kFloat32), size = Tensor::From(std::vector<int64_t>{3}, {1});
+  Expect(Case("Resize", "", {x, roi, Tensor(), size}, {Out(DType::kInt32, {3})}, attributes), {std::numeric_limits<int32_t>::min(), 1, 3});
+}
+
 // A corner that is no number is outside of the image, as is one at a great distance.
 TEST(CudaSameNumbers, RegionsWithoutACorner) {
   ForEachSeed(4, [](Random& r) {
