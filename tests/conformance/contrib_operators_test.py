@@ -90,6 +90,12 @@ def of_tensorflow():
         yield Node(f"lite_gelu_{tanh}", "TFL_GELU", [x], domain="", opset=20, beside=("Gelu", [x], {"approximate": "tanh" if tanh else "none"}), approximate=tanh)
 
 
+def of_caffe2():
+    x = fl(3, 4)
+    yield Node("fill_shape", "ConstantFill", [], domain="", opset=9, results=[np.full((2, 3), 0.5, np.float32)], shape=[2, 3], value=0.5)
+    yield Node("fill_like", "ConstantFill", [x], domain="", opset=9, results=[np.full((3, 4, 2), 3)], extra_shape=[2], value=3.0, dtype=7)
+
+
 def products():
     for bits in range(16):
         ta, tb, ba, bb = (bits >> k & 1 for k in range(4))
@@ -347,7 +353,7 @@ def linear_models():
 
 class ContribOperatorsTest(unittest.TestCase):
     def test_matches_onnxruntime(self):
-        for family in (activations, of_tensorflow, products, normalizations, embeddings, attention, grouped, others, resized, windows, preprocessing, linear_models):
+        for family in (activations, of_tensorflow, of_caffe2, products, normalizations, embeddings, attention, grouped, others, resized, windows, preprocessing, linear_models):
             with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
                 nodes = list(family())
                 for node in nodes:

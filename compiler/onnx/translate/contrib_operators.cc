@@ -100,6 +100,17 @@ void Expm1(ContribBody& body) { body.Op("Sub", {body.Op("Exp", {"X"}), body.Numb
 
 void LiteGelu(ContribBody& body) { body.Op("Gelu", {"X"}, body.Int("approximate") != 0 ? "approximate = \"tanh\"" : "", "Y"); }
 
+// An experimental operator of ONNX until 1.5, in files of Caffe2 for initial states.
+void ConstantFill(ContribBody& body) {
+  const bool given = body.Has("input"), is_shape = body.Int("input_as_shape") != 0;
+  const std::vector<int64_t> extra = body.Ints("extra_shape");
+  if (given == !body.Ints("shape").empty()) body.Refuse("it needs an input or the attribute 'shape', and not both");
+  std::string shape = given ? body.Op(is_shape ? "Cast" : "Shape", {"input"}, is_shape ? "to = 7" : "") : body.List(body.Ints("shape"));
+  if (!extra.empty()) shape = body.Op("Concat", {shape, body.List(extra)}, "axis = 0");
+  const std::string value = body.Op("Constant", {}, "value_float = " + OnnxText(body.Float("value", 0)));
+  body.Op("Expand", {body.Op("Cast", {value}, "to = " + std::to_string(body.Int("dtype", 1))), shape}, "", "output");
+}
+
 void QuickGelu(ContribBody& body) { body.Op("Mul", {"X", body.Op("Sigmoid", {body.Scaled("X", body.Float("alpha", 1.702))})}, "", "Y"); }
 
 void ExpandDims(ContribBody& body) {
@@ -145,6 +156,7 @@ const char* const kMicrosoft = kContribDomain.data();
 const Row kRows[] = {
     {"", "SimplifiedLayerNormalization", "X:T scale:T", "Y inv_std_var?", "axis:int epsilon:float stash_type:int",
      SimplifiedLayerNormalization},
+    {"", "ConstantFill", "input?:A", "output", "dtype:int extra_shape:ints input_as_shape:int shape:ints value:float", ConstantFill},
     {"", "Erfc", "X:T", "Y", "", Erfc},
     {"", "Expm1", "X:T", "Y", "", Expm1},
     {"", "TFL_GELU", "X:T", "Y", "approximate:int", LiteGelu},

@@ -1,6 +1,6 @@
 // The operators that onnxruntime adds to ONNX's ("contrib operators"). Its optimizers write them into a file in place of several standard
-// operators. The import expands each into standard operators, and so a few of TensorFlow's that tf2onnx does not convert. Private to this
-// directory.
+// operators. The import expands each into standard operators, and so a few of TensorFlow's that tf2onnx does not convert, and
+// one that ONNX had for Caffe2. Private to this directory.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace gradloom {
 
-// The domain of these operators. SimplifiedLayerNormalization and those of TensorFlow are in ONNX's own domain.
+// The domain of these operators. SimplifiedLayerNormalization and those of TensorFlow and Caffe2 are in ONNX's own domain.
 inline constexpr std::string_view kContribDomain = "com.microsoft";
 
 // The schema of such an operator, with the builder of its body in ONNX's operators at kOpset; null for an operator that is not supported.
