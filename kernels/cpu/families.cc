@@ -32,6 +32,7 @@ constexpr CpuFamily kFamilies[] = {
     CpuGruKernels,
     CpuFastAttentionKernels,
     CpuAttentionKernels,
+    CpuFewRowsKernels,
     CpuMatMulKernels,
     CpuLongConvolutionKernels,
     CpuWindowConvolutionKernels,

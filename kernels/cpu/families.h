@@ -39,6 +39,7 @@ std::span<const CpuKernel> CpuLstmKernels();                // lstm.cc
 std::span<const CpuKernel> CpuGruKernels();                 // gru.cc
 std::span<const CpuKernel> CpuFastAttentionKernels();       // attention_bfloat16.cc: if bfloat16 is faster than widened operands
 std::span<const CpuKernel> CpuAttentionKernels();           // attention.cc
+std::span<const CpuKernel> CpuFewRowsKernels();             // few_rows.cc
 std::span<const CpuKernel> CpuMatMulKernels();              // matmul.cc
 std::span<const CpuKernel> CpuLongConvolutionKernels();     // long_convolution.cc
 std::span<const CpuKernel> CpuWindowConvolutionKernels();   // window_convolution.cc

@@ -71,7 +71,8 @@ TEST(MatMul, IsChosenByInstructionSet) {
   const bool blocked = std::string_view(BestLoops().name) == "avx2";
   EXPECT_EQ(chosen({{64, 64}, {64, 64}, {64, 64}}), blocked ? "cpu.blocked.MatMul" : "onednn.MatMul");
   // Packing the right operand would take longer than the product.
-  EXPECT_EQ(chosen({{1, 512}, {512, 512}, {1, 512}}), "onednn.MatMul");
+  EXPECT_EQ(chosen({{1, 512}, {512, 512}, {1, 512}}), "cpu.few_rows.MatMul");
+  EXPECT_EQ(chosen({{2, 512}, {512, 512}, {2, 512}}), "onednn.MatMul");
   EXPECT_EQ(chosen({{4, 4}, {4, 4}, {4, 4}}), "cpu.MatMul");
 }
 
@@ -106,6 +107,35 @@ TEST(MatMul, LongSums) {
     if (m == 1 || k < 2048) continue;
     const Attributes scaled = {{"alpha", 0.5}, {"beta", -2.5}};
     ExpectSameAsReference(Call("Gemm", "", {Float({m, k}), Float({k, n}), Float({n})}, {m, n}, scaled), random, close, "cpu.blocked.Gemm");
+  }
+}
+
+// Few rows with a matrix that is read in place: all numbers of rows, lengths that fill no vector, and every number of threads.
+TEST(MatMul, FewRows) {
+  std::mt19937_64 random(TestSeed());
+  for (int64_t m = 1; m <= kFewRows; ++m) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 32}, {37, 95}, {130, 256}, {3, 4100}, {2100, 33}}) {
+      for (int64_t tb : {1, 0}) {
+        if (tb == 0 && (m > 1 || n < 32)) continue;
+        KernelCall call = Call("Gemm", "", {Float({m, k}), Float(tb != 0 ? Shape{n, k} : Shape{k, n}), Float({n})}, {m, n},
+                               {{"transB", tb}, {"alpha", 0.5}, {"beta", -2.0}});
+        ExpectSameAsReference(call, random, {.absolute = 1e-5, .relative = 1e-5, .scale = 1, .low = -1, .high = 1}, "cpu.few_rows.Gemm");
+        const KernelRow& row = *FindKernel("cpu.few_rows.Gemm");
+        Tensor a(DType::kFloat32, call.inputs[0].shape), b(DType::kFloat32, call.inputs[1].shape), bias(DType::kFloat32, {n});
+        for (Tensor* operand : {&a, &b, &bias}) {
+          for (float& x : operand->as<float>()) x = std::uniform_real_distribution<float>(-1, 1)(random);
+        }
+        std::vector<Tensor> results;
+        for (int threads : {1, 2, 3, 8}) {
+          call.threads = threads;
+          results.emplace_back(DType::kFloat32, Shape{m, n});
+          const void* in[] = {a.data(), b.data(), bias.data()};
+          void* out[] = {results.back().data()};
+          MakeCpuKernel(row, call)->Run(in, out, nullptr, nullptr);
+          EXPECT_EQ(std::memcmp(results[0].data(), results.back().data(), static_cast<size_t>(results[0].bytes())), 0) << threads;
+        }
+      }
+    }
   }
 }
 

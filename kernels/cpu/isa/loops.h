@@ -38,6 +38,9 @@ struct MatrixArgs {
   bool adds;
 };
 
+// The most rows of a with which a b whose columns are contiguous is multiplied faster in place than after packing it.
+inline constexpr Index kFewRows = 8;
+
 // A product of bfloat16 matrices with float32 sums: c = a b, or with `adds`, c += a b. m is a multiple of 16; n and k are multiples of
 // kPairColumns. b consists of panels of kPairColumns columns. Row p of a panel holds the pairs b[2 p, j], b[2 p + 1, j], one after the
 // other in 32 bits each.
@@ -365,6 +368,9 @@ struct Loops {
   Index matrix_panel;
   void (*pack_matrix)(const MatrixArgs& args, float* pack);
   void (*multiply_packed)(const MatrixArgs& args, const float* pack);
+  // The columns [begin, end) of a product with b as it is: of at most kFewRows rows if b's columns are contiguous (b_row = 1), or of one
+  // row if its rows are (b_col = 1). a_col is 1, and there is no `adds`.
+  void (*multiply_few_rows)(const MatrixArgs& args, Index begin, Index end);
 
   // The pairs of two rows of bfloat16: to[i] = first[i] | second[i] << 16; the same for floats, which are rounded to nearest even.
   void (*pair_rows)(const unsigned short* first, const unsigned short* second, unsigned* to, Index n);

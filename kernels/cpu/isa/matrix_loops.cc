@@ -140,6 +140,25 @@ constexpr TileFunction kTilesOf[] = {
     Tile<7, kVectors>, Tile<8, kVectors>, Tile<9, kVectors>, Tile<10, kVectors>, Tile<11, kVectors>, Tile<12, kVectors>};
 constexpr const TileFunction* kTiles[] = {nullptr, kTilesOf<1>, kTilesOf<2>};
 
+// A row of c under kWide whole panels of b, `step` floats apart. One panel has too few sums to hide how long each multiply-add takes. The
+// same sums as those of a tile, in the same order.
+constexpr Index kWide = 4;
+
+void WideRow(const MatrixArgs& args, const float* panels, Index step, const float* bias, float* c) {
+  Vector sums[2 * kWide];
+#pragma GCC unroll 8
+  for (Index v = 0; v < 2 * kWide; ++v) sums[v] = args.adds ? Load(c + v * kLanes) : Vector{};
+  const float* a = args.a;
+  for (Index p = 0; p < args.k; ++p, panels += kPanel, a += args.a_col) {
+    const Vector x = BroadcastFrom(a);
+#pragma GCC unroll 8
+    for (Index v = 0; v < 2 * kWide; ++v) sums[v] = Fma(x, Load(panels + v / 2 * step + v % 2 * kLanes), sums[v]);
+  }
+  const Vector alpha = Broadcast(args.alpha);
+#pragma GCC unroll 8
+  for (Index v = 0; v < 2 * kWide; ++v) Store(c + v * kLanes, sums[v] * alpha + Load(bias + v * kLanes));
+}
+
 // Copies the valid columns of a panel between c and rows of kPanel elements.
 void CopyColumns(const float* from, Index from_row, float* to, Index to_row, Index rows, Index columns) {
   for (Index r = 0; r < rows; ++r) {
@@ -150,16 +169,24 @@ void CopyColumns(const float* from, Index from_row, float* to, Index to_row, Ind
 }  // namespace
 
 void MultiplyPacked(const MatrixArgs& args, const float* pack) {
-  alignas(64) static constexpr float kNoBias[kPanel] = {};
-  alignas(64) float biases[kPanel], part[kTileRows * kPanel];
+  alignas(64) static constexpr float kNoBias[kWide * kPanel] = {};
+  alignas(64) float biases[kWide * kPanel], part[kTileRows * kPanel];
   const float* const bias = args.bias != nullptr ? biases : kNoBias;
+  const auto set_biases = [&](Index j, Index columns, Index width) {
+    for (Index i = 0; i < columns && args.bias != nullptr; ++i)
+      biases[i] = i < width ? args.bias[(j + i) * args.bias_step] * args.beta : 0.0f;
+  };
   // Tiles of nearly equal height: in a tile of one or two rows, the multiply-adds would wait for each other.
   const Index tiles = (args.m + kTileRows - 1) / kTileRows;
-  for (Index j = 0; j < args.n; j += kPanel, pack += args.k * kPanel) {
+  Index j = 0;
+  for (; args.m == 1 && j + kWide * kPanel <= args.n; j += kWide * kPanel, pack += kWide * args.k * kPanel) {
+    set_biases(j, kWide * kPanel, kWide * kPanel);
+    WideRow(args, pack, args.k * kPanel, bias, args.c + j);
+  }
+  for (; j < args.n; j += kPanel, pack += args.k * kPanel) {
     const Index width = args.n - j < kPanel ? args.n - j : kPanel;
     const TileFunction* const tiles_of = kTiles[VectorsOf(width)];
-    for (Index i = 0; i < kPanel && args.bias != nullptr; ++i)
-      biases[i] = i < width ? args.bias[(j + i) * args.bias_step] * args.beta : 0.0f;
+    set_biases(j, kPanel, width);
     for (Index t = 0, row = 0; t < tiles; ++t) {
       const Index rows = args.m / tiles + (t < args.m % tiles ? 1 : 0);
       const float* a = args.a + row * args.a_row;

@@ -57,6 +57,7 @@ const Loops kLoops = {
     .matrix_panel = kMatrixPanel,
     .pack_matrix = PackMatrix,
     .multiply_packed = MultiplyPacked,
+    .multiply_few_rows = MultiplyFewRows,
     .pair_rows = PairRows,
     .round_pairs = RoundPairs,
     .multiply_pairs = MultiplyPairs,
