@@ -11,6 +11,8 @@ namespace gradloom {
 // from the operator's input, so it is never stored. No more bytes are moved than before: the operator reads its input twice anyway, and its
 // readers read the input in place of the result. Values keep their ids. For float32; for CUDA also for 16-bit floats with float32
 // parameters, whose arithmetic is then float32, like the operator's. Run it before remake_pointwise and fusion.
+//
+// On the CPU, one with given statistics, as in predictions, becomes pointwise operators alone.
 void SplitBatchNorm(GraphBuilder& builder, DeviceKind device);
 
 }  // namespace gradloom

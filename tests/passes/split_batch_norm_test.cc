@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <regex>
 #include <string>
 #include <vector>
 
 #include "compiler/compile.h"
+#include "runtime/session/session.h"
 #include "tests/passes/small_training.h"
 
 namespace gradloom {
@@ -44,7 +46,8 @@ std::string Net(const Case& c, std::mt19937& random) {
   return "g (float[N, 8, 6, 6] x) => (float[N, 2] z" + std::string(out ? ", float[N, 8, 6, 6] out" : "") + ")\n<" +
          Weights(random, "w", {8, 8, 1, 1}) + ",\n" + Weights(random, "k", {8, 8, 1, 1}) + ",\n" + Weights(random, "scale", {8}) + ",\n" +
          Weights(random, "bias", {8}) + ",\n" + Weights(random, "u", {8, 2}) +
-         ",\nfloat[8] mean = {0, 0, 0, 0, 0, 0, 0, 0}, float[8] var = {1, 1, 1, 1, 1, 1, 1, 1}, float zero = {0}, float six = {0.6}>\n{\n" +
+         ",\nfloat[8] mean = {0, 1, 0, -2, 0, 0, 0.5, 0}, float[8] var = {1, 1, 4, 1, 0.25, 1, 1, 1}, float zero = {0}, float six = "
+         "{0.6}>\n{\n" +
          (out ? "" : Layer(c, "x", "w", "1")) + Layer(c, out ? "x" : "y_1", "k", "2") +
          " p = GlobalAveragePool (y_2)\n f = Flatten (p)\n z = MatMul (f, u)\n}\n";
 }
@@ -77,6 +80,24 @@ TEST(SplitBatchNorm, KeepsResults) {
         EXPECT_LE(plan.programs.at(0).transient_bytes, whole.programs.at(0).transient_bytes + 1024);
       }
     }
+  }
+}
+
+// With the running statistics.
+TEST(SplitBatchNorm, KeepsPredictions) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    std::mt19937 random(5);
+    const Model model = ModelOf(Net(c, random));
+    const Batch batch{{"x", Random(random, Shape{16, 8, 6, 6})}};
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {16});
+    options.entries = {{EntryKind::kPredict, 16}};
+    const auto plan = std::make_shared<const Plan>(Compile(model, options));
+    const auto split = Session(plan).Predict(Views(batch));
+    options.control.disabled = {"split_batch_norm"};
+    ExpectNear(Session(std::make_shared<const Plan>(Compile(model, options))).Predict(Views(batch)), split, 1e-5);
+    const int64_t layers = c.body.find("out =") != std::string::npos ? 1 : 2;
+    EXPECT_EQ(Count(*plan, "BatchNormalization"), c.split ? 0 : layers);
   }
 }
 
