@@ -109,7 +109,7 @@ class Library:
     def struct(self, name: str, **fields: Any) -> Any:
         """A struct of the header, with its `size` field set if it has one."""
         made = self.header.structs[name](**fields)
-        if "size" in dict(made._fields_):
+        if hasattr(made, "size"):
             made.size = ctypes.sizeof(made)
         return made
 

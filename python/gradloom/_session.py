@@ -117,6 +117,7 @@ class Session(Owner):
         self._closing = threading.Lock()
         self._fitting = False
         self._under_way: Any = None
+        self._predicted: list[str] | None = None  # names of the outputs of predictions
         self._dtypes: dict[str, int] = {}
         for entry in ENTRIES:
             try:
@@ -185,7 +186,9 @@ class Session(Owner):
         names, tensors, count, _keep = self._feeds(inputs, named)
         with self._alone():
             self._call("Predict", names, tensors, count)
-            return {info.name: self.output(info.name) for info in self.plan.outputs("predict")}
+            if self._predicted is None:
+                self._predicted = [info.name for info in self.plan.outputs("predict")]
+            return {name: self.output(name) for name in self._predicted}
 
     def output(self, name: str) -> np.ndarray[Any, Any]:
         """A copy of an output of the last run, including "loss". Other libraries can import it with from_dlpack without another copy."""

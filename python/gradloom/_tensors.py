@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 from typing import Any, Sequence
 
@@ -20,6 +21,11 @@ _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    address: int = array.__array_interface__["data"][0]  # array.ctypes.data makes an object first
+    return address
+
+
 def name_of(dtype: int) -> str:
     return _NAMES.get(dtype, "undefined")
 
@@ -35,23 +41,29 @@ def numpy_dtype(dtype: int) -> np.dtype[Any]:
     return made
 
 
+@functools.lru_cache(maxsize=256)
+def _number_of(dtype: np.dtype[Any]) -> int | None:
+    return _NUMBERS.get(dtype.name)  # numpy makes the name at each access
+
+
 def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
     # Arrays in a packed record or over the bytes of a file need not be aligned.
-    array = np.require(array, array.dtype.newbyteorder("="), ["C", "ALIGNED", "ENSUREARRAY"])
-    number = _NUMBERS.get(array.dtype.name)
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned and array.dtype.isnative and type(array) is np.ndarray):  # np.require takes longer than this
+        array = np.require(array, array.dtype.newbyteorder("="), ["C", "ALIGNED", "ENSUREARRAY"])
+    number = _number_of(array.dtype)
     if number is None:
         advice = ("number the names of classes from 0: names, labels = numpy.unique(array, return_inverse=True); for digits, array.astype('int64')"
                   if array.dtype.kind in "USOT" else "convert it, for example with array.astype('float32')")
         raise Error("E-TYPE", f"unsupported numpy dtype {array.dtype}", "", advice)
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-    struct = library().struct("GradloomTensor", data=array.ctypes.data, shape=ctypes.addressof(shape), rank=array.ndim, dtype=number)
+    struct = library().struct("GradloomTensor", data=address_of(array), shape=ctypes.addressof(shape), rank=array.ndim, dtype=number)
     return struct, (array, shape)
 
 
 def _same_kind(array: np.ndarray[Any, Any], dtype: int) -> np.ndarray[Any, Any]:
     """The array with this element type. Where numbers would change, other than by rounding of floats, it is returned as it is."""
-    name = name_of(dtype)
-    if not dtype or array.dtype.name == name or array.dtype.name not in _NUMBERS:
+    if not dtype or _number_of(array.dtype) in (dtype, None):
         return array
     wanted = numpy_dtype(dtype)
     if not np.can_cast(array.dtype, wanted, "same_kind"):
@@ -94,7 +106,7 @@ def copied(tensor: Any) -> np.ndarray[Any, Any]:
     shape = tuple((ctypes.c_int64 * tensor.rank).from_address(tensor.shape)) if tensor.rank else ()
     array = np.empty(shape, numpy_dtype(tensor.dtype))
     if array.nbytes:
-        ctypes.memmove(array.ctypes.data, tensor.data, array.nbytes)
+        ctypes.memmove(address_of(array), tensor.data, array.nbytes)
     return array
 
 
