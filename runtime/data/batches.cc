@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/run_on_threads.h"
 
 namespace gradloom {
 namespace {
@@ -29,6 +30,12 @@ Shape ColumnShape(const Shape& row, int64_t rows) {
 }
 
 }  // namespace
+
+int RowThreads(const Dataset& data, int cores) {
+  constexpr int kFew = 2, kMost = 16;
+  const bool slow = std::ranges::any_of(data.lazy_columns(), [](const auto& column) { return column.second.source->is_slow(); });
+  return slow ? std::clamp(cores, kFew, kMost) : kFew;
+}
 
 PhiloxKey RowDraw(uint64_t seed, uint64_t epoch) { return NodeKey(seed, epoch, kRowStream); }
 
@@ -52,7 +59,7 @@ class Batches::Loader {
         slot.columns.emplace(name, Tensor(column.source->dtype(), ColumnShape(column.source->row_shape(), rows)));
       }
     }
-    StartThreads(std::max(options.workers, 1));
+    StartThreads(options.workers > 0 ? options.workers : RowThreads(batches.data_, NumCores()));
   }
 
   ~Loader() {

@@ -22,10 +22,15 @@ PhiloxKey RowDraw(uint64_t seed, uint64_t epoch);
 // The rows [first, last) that are read of a batch of this number of rows; at least one.
 using ReadRows = std::function<std::pair<int64_t, int64_t>(int64_t rows)>;
 
+// The number of threads that make the rows of this data on a machine with so many cores: one for each core if rows are slow to make. They
+// share the cores with those that compute, which wait for each other many times in a step. So it takes them less of it if all cores make
+// rows for a short time than if a few do for a long time.
+int RowThreads(const Dataset& data, int cores);
+
 struct BatchesOptions {
   PhiloxKey draw{};  // random key for the rows of this epoch
-  // Threads that make rows ahead of their use, if rows come from a source, and how many batches they may be ahead.
-  int workers = 2;
+  // Threads that make rows ahead of their use, if rows come from a source (0: RowThreads), and how many batches they may be ahead.
+  int workers = 0;
   int ahead = 3;
   // The rows that this process reads, if other processes read the others; empty: all. Applies to rows from a source; the other rows are
   // then undefined.

@@ -23,6 +23,8 @@ class RowSource {
   virtual int64_t rows() const = 0;
   virtual Shape row_shape() const = 0;
   virtual DType dtype() const { return DType::kFloat32; }
+  // Whether a row takes so long to make that all cores should share them, as images do, which are decoded.
+  virtual bool is_slow() const { return false; }
 
   // Writes one row. Random transforms depend only on `draw` and the row. Throws Error(kData, kIo, kLimit) naming the file.
   virtual void Read(int64_t row, PhiloxKey draw, void* out) const = 0;
@@ -135,6 +137,8 @@ struct Transform {
   // A measured transform for rows of a source, which are read twice.
   static Transform Measured(std::string_view text, const RowSource& source, std::span<const int64_t> rows);
 
+  // x = (x - shift) * scale for the elements of rows, without what `fill` replaces.
+  void ShiftAndScale(std::span<float> rows) const;
   // Throws Error(kData) for a column that is not float32.
   void Apply(Tensor& column) const;
   // The opposite: x / scale + shift, with the arithmetic in double; missing numbers that were filled in stay. Throws Error(kData) like

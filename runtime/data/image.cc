@@ -14,9 +14,10 @@ namespace {
 struct Filter {
   struct Taps {
     int64_t first;
-    std::vector<float> weights;
+    size_t begin, end;  // in `weights`
   };
   std::vector<Taps> taps;
+  std::vector<float> weights;
 
   Filter(int64_t in, int64_t out) {
     const double scale = static_cast<double>(in) / static_cast<double>(out), support = std::max(scale, 1.0);
@@ -24,20 +25,32 @@ struct Filter {
       const double center = (static_cast<double>(o) + 0.5) * scale;
       const auto first = std::max<int64_t>(0, static_cast<int64_t>(std::floor(center - support + 0.5)));
       const auto past = std::min<int64_t>(in, static_cast<int64_t>(std::floor(center + support + 0.5)));
-      Taps t{first, {}};
+      const size_t begin = weights.size();
       double sum = 0;
       for (int64_t i = first; i < past; ++i) {
         const double weight = std::max(0.0, 1 - std::fabs((static_cast<double>(i) + 0.5 - center) / support));
-        t.weights.push_back(static_cast<float>(weight));
+        weights.push_back(static_cast<float>(weight));
         sum += weight;
       }
-      for (float& weight : t.weights) weight = static_cast<float>(weight / sum);
-      taps.push_back(std::move(t));
+      for (size_t i = begin; i < weights.size(); ++i) weights[i] = static_cast<float>(weights[i] / sum);
+      taps.push_back({first, begin, weights.size()});
     }
   }
 };
 
 uint8_t Rounded(float value) { return static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f)); }
+
+template <int kChannels>
+void ResizeRow(const Filter& filter, const uint8_t* from, uint8_t* to) {
+  for (const Filter::Taps& t : filter.taps) {
+    float sums[kChannels] = {};
+    const uint8_t* sample = from + t.first * kChannels;
+    for (size_t k = t.begin; k < t.end; ++k, sample += kChannels) {
+      for (int c = 0; c < kChannels; ++c) sums[c] += filter.weights[k] * sample[c];
+    }
+    for (int c = 0; c < kChannels; ++c) *to++ = Rounded(sums[c]);
+  }
+}
 
 }  // namespace
 
@@ -65,28 +78,23 @@ Image Resized(const Image& image, int64_t height, int64_t width) {
   if (image.height == height && image.width == width) return image;
   const Filter across(image.width, width), down(image.height, height);
   const int channels = image.channels;
+  const int64_t row = width * channels;
+  const auto resize_row = channels == 1 ? ResizeRow<1> : ResizeRow<3>;
   // Rows are resized first, and rounded to 8 bits in between, as in Pillow.
-  Image narrow{image.height, width, channels, std::vector<uint8_t>(static_cast<size_t>(image.height * width * channels))};
-  for (int64_t y = 0; y < image.height; ++y) {
-    for (int64_t x = 0; x < width; ++x) {
-      const Filter::Taps& t = across.taps[static_cast<size_t>(x)];
-      for (int c = 0; c < channels; ++c) {
-        float sum = 0;
-        for (size_t k = 0; k < t.weights.size(); ++k) sum += t.weights[k] * image.at(y, t.first + static_cast<int64_t>(k))[c];
-        narrow.at(y, x)[c] = Rounded(sum);
-      }
-    }
-  }
-  Image out{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
+  std::vector<uint8_t> narrow(static_cast<size_t>(image.height * row));
+  for (int64_t y = 0; y < image.height; ++y) resize_row(across, image.at(y, 0), narrow.data() + y * row);
+  Image out{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * row))};
+  std::vector<float> sums(static_cast<size_t>(row));
   for (int64_t y = 0; y < height; ++y) {
     const Filter::Taps& t = down.taps[static_cast<size_t>(y)];
-    for (int64_t i = 0; i < width * channels; ++i) {
-      float sum = 0;
-      for (size_t k = 0; k < t.weights.size(); ++k) {
-        sum += t.weights[k] * narrow.samples[static_cast<size_t>((t.first + static_cast<int64_t>(k)) * width * channels + i)];
-      }
-      out.samples[static_cast<size_t>(y * width * channels + i)] = Rounded(sum);
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    const uint8_t* from = narrow.data() + t.first * row;
+    for (size_t k = t.begin; k < t.end; ++k, from += row) {
+      const float weight = down.weights[k];
+      for (int64_t i = 0; i < row; ++i) sums[static_cast<size_t>(i)] += weight * from[i];
     }
+    uint8_t* const to = out.at(y, 0);
+    for (int64_t i = 0; i < row; ++i) to[i] = Rounded(sums[static_cast<size_t>(i)]);
   }
   return out;
 }

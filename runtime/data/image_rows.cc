@@ -1,10 +1,13 @@
 #include "runtime/data/image_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <optional>
+#include <span>
 
 #include "runtime/base/error.h"
 #include "runtime/base/read_number.h"
@@ -58,15 +61,18 @@ class ImageRows : public RowSource {
     channels_ = static_cast<int>(shape[channels_last_ ? 2 : 0]);
     height_ = shape[first];
     width_ = shape[first + 1];
+    for (size_t sample = 0; sample < kSamples; ++sample) {
+      for (auto& numbers : numbers_) numbers[sample] = static_cast<float>(sample);
+    }
   }
 
   const std::vector<std::string>& paths() const { return *paths_; }
   int64_t rows() const override { return static_cast<int64_t>(paths_->size()); }
   Shape row_shape() const override { return channels_last_ ? Shape{height_, width_, channels_} : Shape{channels_, height_, width_}; }
 
+  bool is_slow() const override { return true; }
+
   void Read(int64_t row, PhiloxKey draw, void* to) const override {
-    std::vector<float> planes(channels_last_ ? static_cast<size_t>(row_shape().elements()) : 0);
-    float* const out = channels_last_ ? planes.data() : static_cast<float*>(to);
     const std::string& path = (*paths_)[static_cast<size_t>(row)];
     Image image = Opened(path);
     uint32_t number = 0;
@@ -75,20 +81,17 @@ class ImageRows : public RowSource {
       image = Applied(step, std::move(image), random, path);
     }
     if (image.height != height_ || image.width != width_) image = ResizedWithin(image, height_, width_, path);
-    const int64_t plane = height_ * width_;
-    for (int64_t i = 0; i < plane; ++i) {
-      for (int c = 0; c < channels_; ++c) out[c * plane + i] = image.samples[static_cast<size_t>(i * channels_ + c)];
-    }
     auto* const values = static_cast<float*>(to);
-    for (int64_t i = 0; channels_last_ && i < plane; ++i) {
-      for (int c = 0; c < channels_; ++c) values[i * channels_ + c] = out[c * plane + i];
+    const int64_t points = height_ * width_;
+    for (int c = 0; c < channels_; ++c) {
+      const auto& numbers = numbers_[static_cast<size_t>(c)];
+      const uint8_t* from = image.samples.data() + c;
+      float* channel = values + (channels_last_ ? c : c * points);
+      const int64_t step = channels_last_ ? channels_ : 1;
+      for (int64_t i = 0; i < points; ++i) channel[i * step] = numbers[from[i * channels_]];
     }
-    // In the order of the row, for which a transform of arrays has its numbers.
-    for (const Transform& t : numeric_) {
-      for (size_t i = 0; i < static_cast<size_t>(plane * channels_); ++i) {
-        values[i] = (values[i] - t.shift[i % t.shift.size()]) * t.scale[i % t.scale.size()];
-      }
-    }
+    const std::span<float> row_values(values, static_cast<size_t>(points * channels_));
+    for (const Transform& t : by_pixel_) t.ShiftAndScale(row_values);
   }
 
   // Kept as text: random transforms do not apply in evaluation.
@@ -99,7 +102,7 @@ class ImageRows : public RowSource {
     auto with = std::make_shared<ImageRows>(*this);
     if (transform.empty()) {
       // Made for arrays or a table. Pixels are never missing, so nothing is filled in.
-      with->numeric_.push_back(given);
+      with->AddNumeric(given);
     } else if (transform == "resize" || transform == "resize_crop") {
       with->steps_.push_back({transform == "resize" ? Step::kResize : Step::kResizeCrop});
     } else if (transform == "random_flip") {
@@ -110,7 +113,7 @@ class ImageRows : public RowSource {
     } else if (transform.starts_with("scale ") || transform.starts_with("normalize ")) {
       // With the channels last, one number per channel repeats for each pixel.
       const Shape shape = channels_last_ ? Shape{1, channels_} : Shape{1, channels_, height_, width_};
-      with->numeric_.push_back(Transform::Parse(transform, Tensor(DType::kFloat32, shape)));
+      with->AddNumeric(Transform::Parse(transform, Tensor(DType::kFloat32, shape)));
     } else {
       Refuse(transform);
     }
@@ -118,6 +121,34 @@ class ImageRows : public RowSource {
   }
 
  private:
+  static constexpr size_t kSamples = 256, kMaxChannels = 3;
+
+  // The number that all pixels of a channel have in a list of one number, or one per element of a row; nullopt if they differ.
+  std::optional<float> OfChannel(const std::vector<float>& list, int channel) const {
+    const int64_t points = height_ * width_, step = channels_last_ ? channels_ : 1;
+    int64_t at = channels_last_ ? channel : channel * points;
+    const float first = list[static_cast<size_t>(at) % list.size()];
+    for (int64_t i = 0; i < points && list.size() > 1; ++i, at += step) {
+      if (list[static_cast<size_t>(at) % list.size()] != first) return std::nullopt;
+    }
+    return first;
+  }
+
+  // In the order of the row, for which a transform of arrays has its numbers.
+  void AddNumeric(const Transform& transform) {
+    std::array<std::optional<float>, kMaxChannels> shifts, scales;
+    bool same = by_pixel_.empty();
+    for (size_t c = 0; same && c < static_cast<size_t>(channels_); ++c) {
+      shifts[c] = OfChannel(transform.shift, static_cast<int>(c));
+      scales[c] = OfChannel(transform.scale, static_cast<int>(c));
+      same = shifts[c] && scales[c];
+    }
+    if (!same) return by_pixel_.push_back(transform);
+    for (size_t c = 0; c < static_cast<size_t>(channels_); ++c) {
+      for (float& number : numbers_[c]) number = (number - *shifts[c]) * *scales[c];
+    }
+  }
+
   [[noreturn]] static void Refuse(const std::string& transform) {
     throw Error(ErrorCode::kConfig, "unknown transform of images '" + Escaped(transform) + "'", "",
                 "expected one of: 'resize', 'resize_crop', 'random_crop PAD', 'random_flip', 'scale 1/255', 'normalize MEAN STD'");
@@ -165,7 +196,10 @@ class ImageRows : public RowSource {
   bool channels_last_ = false;
   int64_t height_ = 0, width_ = 0;
   std::vector<Geometric> steps_;
-  std::vector<Transform> numeric_;
+  // By channel, what each sample becomes by the numeric transforms up to the first that differs between pixels. It and those after it are
+  // in by_pixel_.
+  std::array<std::array<float, kSamples>, kMaxChannels> numbers_{};
+  std::vector<Transform> by_pixel_;
 };
 
 enum class ImageKind : uint8_t { kNone, kRead, kOther };

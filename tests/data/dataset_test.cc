@@ -249,6 +249,23 @@ TEST(DatasetTest, ReadsOnlyAPartOfEachBatch) {
   }
 }
 
+// All cores decode images; rows that are only copied need few threads.
+TEST(DatasetTest, SlowRowsAreMadeByAllCores) {
+  class Slow : public Numbers {
+   public:
+    using Numbers::Numbers;
+    bool is_slow() const override { return true; }
+  };
+  Dataset copied, decoded;
+  copied.set_source("x", std::make_shared<Numbers>(10));
+  decoded.set_source("x", std::make_shared<Numbers>(10));
+  decoded.set_source("image", std::make_shared<Slow>(10));
+  for (const auto& [cores, threads] : {std::pair(1, 2), {2, 2}, {12, 12}, {96, 16}}) {
+    EXPECT_EQ(RowThreads(copied, cores), 2);
+    EXPECT_EQ(RowThreads(decoded, cores), threads);
+  }
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // The system may have no thread left, here because it has no memory for another stack: the rows are then made by fewer threads.
 TEST(DatasetTest, ReadsWithFewerThreadsThanItWants) {
