@@ -253,10 +253,18 @@ void ShardGatherElements(ShardQuery& query) {
   query.set(0, data.split() ? Joined(query, data, indices) : indices);
 }
 
-void ShardElements(ShardQuery& query) {
+// Indices and updates may be shorter than the data along any axis. Those that do not grow with the batch are meant for its first samples,
+// which a single device has.
+void ShardScatterElements(ShardQuery& query) {
   Shard made;
-  for (int i = 0; i < query.num_inputs(); ++i) made = Joined(query, made, query.in(i));
-  if (made.split() && query.AxisAttribute("axis", 0, query.shape(0).rank()) == made.axis) query.Refuse("its indices select among samples");
+  bool divided = true;
+  for (int i = 0; i < query.num_inputs(); ++i) {
+    const Shard shard = query.in(i);
+    divided = divided && shard.split();
+    made = Joined(query, made, shard);
+  }
+  if (made.split() && (!divided || query.AxisAttribute("axis", 0, query.shape(0).rank()) == made.axis))
+    query.Refuse("its indices select among samples");
   query.set(0, made);
 }
 
@@ -275,7 +283,7 @@ const Op kOps[] = {
      .infer = InferFromShapeAttribute<1>,
      .shard = ShardGatherNdGrad},
     {.name = "OneHot", .domain = "", .since_version = 28, .gradient = OneHot, .shard = ShardOneHot},
-    {.name = "ScatterElements", .domain = "", .since_version = 18, .gradient = Scatter, .shard = ShardElements},
+    {.name = "ScatterElements", .domain = "", .since_version = 18, .gradient = Scatter, .shard = ShardScatterElements},
     {.name = "ScatterND", .domain = "", .since_version = 18, .gradient = Scatter, .shard = ShardScatterNd},
     {.name = "TopK", .domain = "", .since_version = 24, .gradient = TopK, .shard = ShardTopK},
 };

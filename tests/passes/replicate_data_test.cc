@@ -536,11 +536,13 @@ TEST(ReplicateData, RejectsOperatorsThatMixSamples) {
            {"t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t)", "two axes that depend on the batch size"},
            {"z = Gather <axis = 0> (h, zeros)", "it gathers along the batch axis"},
            {"z = ScatterND (h, first, row)", "its indices select among samples"},
+           {"z = ScatterElements <axis = 1> (h, few, two)", "its indices select among samples"},
            {"t = Transpose <perm = [1, 0]> (h) z = Reshape (t, six)", "its result does not keep the elements of a sample together"},
        }) {
     const Error error = Refused(
         "g (float[N, 6] x) => (float z) <float[6] w = {1, 2, 3, 4, 5, 6}, int64 zero = {0}, int64[2] zeros = {0, 0}, "
-        "int64[1, 1] first = {0}, float[1, 6] row = {1, 2, 3, 4, 5, 6}, int64[2] six = {-1, 6}> { h = Mul (x, w) " +
+        "int64[1, 1] first = {0}, float[1, 6] row = {1, 2, 3, 4, 5, 6}, int64[2] six = {-1, 6}, int64[1, 2] few = {0, 1}, "
+        "float[1, 2] two = {1, 2}> { h = Mul (x, w) " +
             node + " }",
         losses);
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
