@@ -224,6 +224,12 @@ HAND_MADE = {
         {"w": W},
         ["w"],
     ),
+    # An input with a default value, as files of old IR versions have for each initializer.
+    "flag_is_an_input": (
+        HEADER + "g (float[N, 4] x, bool training = {1}) => (float[N, 2] y) <float ratio = {0.5}> { h = MatMul (x, w)\n y = Dropout (h, ratio, training) }",
+        {"w": W},
+        ["w"],
+    ),
     "statistics_are_read": (
         HEADER
         + """g (float[N, 2] x) => (float[N, 2] y, float[2] mean)

@@ -132,7 +132,11 @@ void RewriteGraph(GraphProto& graph) {
   const auto gone = [&](const auto& info) { return body.gone().contains(info.name()); };
   EraseIf(*graph.mutable_output(), gone);
   EraseIf(*graph.mutable_value_info(), [&](const auto& info) { return gone(info) || body.orphans().contains(info.name()); });
-  EraseIf(*graph.mutable_initializer(), [&](const auto& tensor) { return body.orphans().contains(tensor.name()); });
+  // An input with a default value would have to be fed without it.
+  std::set<std::string> erased;
+  EraseIf(*graph.mutable_initializer(),
+          [&](const auto& tensor) { return body.orphans().contains(tensor.name()) && erased.insert(tensor.name()).second; });
+  EraseIf(*graph.mutable_input(), [&](const auto& info) { return erased.contains(info.name()); });
 }
 
 }  // namespace
