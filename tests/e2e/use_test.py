@@ -220,6 +220,23 @@ class UseTest(unittest.TestCase):
         by_plan = self.json(["predict", "p.plan", "--weights", "runs/main/state.safetensors", "--data", "x.npz", "--map", "x=x", "--json"])
         np.testing.assert_allclose(by_plan["logits"], wanted, rtol=1e-5, atol=1e-6)
 
+    def test_predictions_whose_rows_depend_on_the_batch(self):
+        """The columns that are positive somewhere in the batch."""
+        onnx.save(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+            g (float[N, 4] x) => (float[N, 1] z, float[N, K] kept) <float[4, 1] w = {1, 2, 3, 4}, float zero = {0}>
+            { z = MatMul (x, w)  most = ReduceMax <axes = [0], keepdims = 0> (x)  used = Greater (most, zero)
+              kept = Compress <axis = 1> (x, used) }'''), "columns.onnx")
+        x = -np.ones((6, 4), "float32")
+        x[:3, 0] = x[3:, 1:] = 1
+        np.savez("columns.npz", x=x, t=x[:, :1])
+        self.run_command(["train", "columns.onnx", "--data", "columns.npz", "--loss", "mse(z, t)", "--epochs", "1", "--name", "columns", "--progress", "none"])
+        words = ["predict", "runs/columns", "--data", "columns.npz", "-o", "columns-made.npz", "--batch"]
+        said = self.run_command([*words, "3"], 4).stderr
+        self.assertIn("output 'kept' is [3,3] for a batch of 3, and [3,1] for the first one, so batches cannot be concatenated", said)
+        self.run_command([*words, "6"])
+        with np.load("columns-made.npz") as arrays:
+            np.testing.assert_array_equal(arrays["kept"], x)
+
     def test_errors_of_passes_name_the_file(self):
         words = [*TRAIN, "--name", "nowhere"]
         words[words.index("--loss") + 1] = "cross_entropy(logits, label, class_axis=7)"

@@ -40,7 +40,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kDefaultBatch = 32;
 
-// Concatenates parts of one dtype and row shape. Each is released once it is copied: together they may take most of the memory.
+// Concatenates parts of one dtype and of equal rows. Each is released once it is copied: together they may take most of the memory.
 Tensor Concatenated(std::vector<Tensor> parts) {
   if (parts.size() == 1) return parts.front();
   Shape shape = parts.front().shape();
@@ -55,6 +55,9 @@ Tensor Concatenated(std::vector<Tensor> parts) {
   }
   return whole;
 }
+
+// Whether tensors of these shapes can follow each other along the first axis: only their numbers of rows may differ.
+bool HaveEqualRows(const Shape& a, const Shape& b) { return a.rank() == b.rank() && std::equal(a.begin() + 1, a.end(), b.begin() + 1); }
 
 }  // namespace
 
@@ -478,6 +481,7 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     }
     return computed;
   };
+  std::map<std::string, Shape> shapes;  // of the first batch
   std::map<std::string, std::vector<Tensor>> parts;
   shared.Run(compute, [&](int64_t i, const std::vector<Tensor>& computed) {
     if (!job.leads()) return;
@@ -486,10 +490,13 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     for (size_t k = 0; k < names.size(); ++k) {
       const Tensor& tensor = computed[k];
       const bool by_row = tensor.shape().rank() > 0 && tensor.shape()[0] == shared.size(i);
-      if (!by_row && shared.count() > 1) {
+      const Shape& first = shapes.emplace(names[k], tensor.shape()).first->second;
+      const bool joins = by_row && HaveEqualRows(first, tensor.shape());
+      if (!joins && shared.count() > 1) {
+        const std::string why = by_row ? ", and " + first.ToString() + " for the first one" : ": it has no row per sample";
         throw Error(ErrorCode::kConfig,
                     "output '" + Escaped(names[k]) + "' is " + tensor.shape().ToString() + " for a batch of " +
-                        std::to_string(shared.size(i)) + ": it has no row per sample, so batches cannot be concatenated",
+                        std::to_string(shared.size(i)) + why + ", so batches cannot be concatenated",
                     Escaped(data, 4096), "use --batch " + std::to_string(rows.rows()) + " to predict all rows at once");
       }
       of_batch.outputs.emplace(names[k], tensor);
