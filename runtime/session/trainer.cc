@@ -182,15 +182,14 @@ const Feeds& Trainer::FeedsOf(int64_t index) {
 }
 
 // Runs on another thread while no one else requests batches.
-const Feeds* Trainer::PrefetchNext() {
-  const int64_t next = session_.batch() % batches_per_epoch() + 1;
-  if (next - batches_first_ >= batches_->count()) return nullptr;
+const Feeds* Trainer::Prefetch(int64_t index) {
+  if (index - batches_first_ >= batches_->count()) return nullptr;
   try {
-    prefetched_feeds_ = batches_->Get(next - batches_first_);
+    prefetched_feeds_ = batches_->Get(index - batches_first_);
   } catch (const std::exception&) {
     return nullptr;
   }
-  ahead_ = next;
+  ahead_ = index;
   return &prefetched_feeds_;
 }
 
@@ -257,7 +256,10 @@ StepReport Trainer::Step() {
 
 void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   if (options_.skip_non_finite) session_.KeepState();
-  report.result = session_.Step(feeds, session_.copies_inputs() ? [this] { return PrefetchNext(); } : std::function<const Feeds*()>());
+  std::function<const Feeds*()> prefetch;
+  // The index is found now: the other thread may run late, when the session has counted this batch.
+  if (session_.copies_inputs()) prefetch = [this, next = session_.batch() % batches_per_epoch() + 1] { return Prefetch(next); };
+  report.result = session_.Step(feeds, prefetch);
   const double loss = report.result.loss;
   // All state is scanned only if a batch can be undone, or if training ends anyway.
   const std::string state = options_.skip_non_finite || !std::isfinite(loss) ? session_.NonFiniteState() : "";

@@ -197,8 +197,8 @@ class Trainer {
   void TakeSnapshot();
   // The feeds of a batch of the epoch, made ahead or now.
   const Feeds& FeedsOf(int64_t index);
-  // Makes those of the next batch; null if there is none, or it cannot be read, which is reported when it is needed.
-  const Feeds* PrefetchNext();
+  // Makes them ahead; null if the epoch has no such batch, or it cannot be read, which is reported when it is needed.
+  const Feeds* Prefetch(int64_t index);
   // Runs the step of a batch of report.rows rows. Sets result, losses and skipped.
   void StepOrSkip(const Feeds& feeds, StepReport& report);
   // Tells the observer. Adds to an error about state that is not finite where that came from, if that is known.

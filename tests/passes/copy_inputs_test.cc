@@ -5,12 +5,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "compiler/compile.h"
+#include "runtime/data/dataset.h"
 #include "runtime/plan/verify_plan.h"
+#include "runtime/session/session.h"
+#include "runtime/session/trainer.h"
 #include "tests/passes/small_training.h"
 
 namespace gradloom {
@@ -106,6 +111,24 @@ TEST(CopyInputs, DroppedInputsAreCopiedAgain) {
   std::ranges::fill(batches[2].at("x").as<float>(), 0.5F);
   for (size_t i : {0, 1}) other.Step(Views(batches[i]));
   EXPECT_EQ(session.Step(last).loss, other.Step(last).loss);
+}
+
+// The inputs of a trainer's batches, too: of a full one, and of the short last one of an epoch, which has no next one.
+TEST(CopyInputs, ATrainerMakesTheNextBatchDuringAStep) {
+  constexpr int64_t kRows = 40;
+  std::mt19937 random(9);
+  const Dataset data({{"x", Random(random, Shape{kRows, 4})}, {"target", Classes(random, kRows, 3)}});
+  const Model model = ModelOf("g (float[N, 4] x) => (float[N, 3] z) <" + Weights(random, "w", Shape{4, 3}) + "> { z = MatMul (x, w) }");
+  const auto trained = [&](bool all) {
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 2, {3, 1});
+    options.recipe.copy_inputs = all;
+    Session session(std::make_shared<const Plan>(Compile(model, options)));
+    EXPECT_EQ(session.copies_inputs(), all);
+    TrainerObserver observer;
+    Trainer(session, data, Dataset(), {.epochs = 2, .batch = 3}, observer).Run();
+    return std::map<std::string, Tensor>{{"w", session.Get("w")}};
+  };
+  ExpectSameBits(trained(false), trained(true));
 }
 
 TEST(CopyInputs, CopyStreamOnlyCopies) {
