@@ -7,7 +7,7 @@
 //     int64; absent: no limit) and, if `conditional` is 1, as long as the first of x, a scalar bool, is true before an iteration. More than
 //     `trip_bound` iterations are an error at run time. If that is too large to keep a row for each iteration, training uses `kept_bound`.
 //   gradloom.Copy(x) -> y: the same elements in another place
-//   gradloom.SetRow(x, i, row) -> x with row i replaced; i: a scalar int64, from 0
+//   gradloom.SetRow(x, i, row) -> x with row i replaced; i: a scalar int64, and a negative one counts from the end
 //
 // The inputs of a body are those of the node except the condition or the trip count, in order; a body captures nothing else. Gradients are
 // in passes/differentiate_regions.cc, because they consist of the gradients of bodies.
