@@ -25,8 +25,8 @@ std::vector<std::string> NumbersOf(const std::string& list, std::string_view ran
     const std::optional<uint64_t> begin = ReadNumber<uint64_t>(first), end = ReadNumber<uint64_t>(last);
     if (!begin || !end || *end < *begin) Refuse(list, "has an invalid range '" + Escaped(range) + "'");
     if (*end - *begin >= kMaxHosts - numbers.size()) Refuse(list, "has more than 65,536 hosts");
-    for (uint64_t number = *begin; number <= *end; ++number) {
-      const std::string digits = std::to_string(number);
+    for (uint64_t i = 0; i <= *end - *begin; ++i) {
+      const std::string digits = std::to_string(*begin + i);
       numbers.push_back(digits.size() < first.size() ? std::string(first.size() - digits.size(), '0') + digits : digits);
     }
     if (range.size() == ranges.size()) return numbers;

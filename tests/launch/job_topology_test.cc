@@ -292,6 +292,7 @@ TEST(HostList, Expands) {
   EXPECT_EQ(HostsOf("r[1-2]n[3,4]-ib"), (Hosts{"r1n3-ib", "r1n4-ib", "r2n3-ib", "r2n4-ib"}));
   EXPECT_EQ(HostsOf("n[098-101]"), (Hosts{"n098", "n099", "n100", "n101"}));
   EXPECT_EQ(HostsOf("n[0-65535]").size(), 65536u);
+  EXPECT_EQ(HostsOf("n[18446744073709551614-18446744073709551615]").size(), 2u);
   for (const char* bad : {"n[0-65536]", "n[0-999]m[0-999]", "n[1-0]", "n[", "n]1[", "n[a-b]", "n[1-2", "", "a,,b", "n[]", "n[1,]",
                           "n[99999999999999999999]"}) {
     EXPECT_THROW(HostsOf(bad), Error) << bad;
