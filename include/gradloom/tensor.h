@@ -122,7 +122,7 @@ class Tensor {
   std::span<const T> as() const& {
     return view_.as<T>();
   }
-  // Of a temporary: for (const float g : session.Gradient("w").as<float>()).
+  // Of a temporary: for (const float g : session.Gradient("w").as<float>()). Kept with auto, it keeps the elements; a std::span does not.
   template <typename T>
   OwnedSpan<T> as() && {
     return {view_.as<T>(), data_};

@@ -38,11 +38,12 @@ const StateTensor& GradientState(const Plan& plan, const std::string& parameter)
 
 namespace {
 
-void Multiply(Tensor& tensor, double factor) {
+template <typename Function>
+void Transform(Tensor& tensor, const Function& function) {
   if (tensor.dtype() == DType::kFloat32) {
-    for (float& value : tensor.as<float>()) value = static_cast<float>(value * factor);
+    for (float& value : tensor.as<float>()) value = static_cast<float>(function(value));
   } else if (tensor.dtype() == DType::kFloat64) {
-    for (double& value : tensor.as<double>()) value *= factor;
+    for (double& value : tensor.as<double>()) value = function(value);
   }
 }
 
@@ -51,7 +52,7 @@ void Multiply(Tensor& tensor, double factor) {
 // With loss scaling, accumulated gradients are those of the scaled loss.
 Tensor GradientOf(const Call& call, const std::string& parameter) {
   Tensor sum = call->Get(GradientState(call->plan(), parameter).name);
-  if (const auto scale = call->loss_scale()) Multiply(sum, 1 / scale->scale);
+  if (const auto scale = call->loss_scale()) Transform(sum, [&](double value) { return value / scale->scale; });
   return sum;
 }
 
@@ -188,7 +189,7 @@ GradloomStatus* SetGradient(GradloomSession* session, const char* parameter, con
     const auto scale = call->loss_scale();
     if (!scale) return call->SetGradient(sum, given);
     Tensor scaled = Tensor::Copy(given);
-    Multiply(scaled, scale->scale);
+    Transform(scaled, [&](double value) { return value * scale->scale; });
     call->SetGradient(sum, scaled.view());
   });
 }

@@ -100,6 +100,7 @@ class Batches::Loader {
     std::map<std::string, Tensor> columns;
     int64_t made = 0;  // rows, including failed ones
     std::exception_ptr failure;
+    int64_t failed_row = 0;
   };
 
   // Fewer, but at least one, if the system has no more. Only this thread could end them if the constructor threw.
@@ -140,13 +141,15 @@ class Batches::Loader {
       ++busy_;
       lock.unlock();
       std::exception_ptr failure;
+      int64_t made = row;
       try {
-        for (int64_t i = 0; i < rows; ++i) Make(slot, batch, row + i);
+        for (; made < row + rows; ++made) Make(slot, batch, made);
       } catch (...) {
         failure = std::current_exception();
       }
       lock.lock();
-      if (failure != nullptr && slot.failure == nullptr) slot.failure = failure;
+      // The first of several wrong rows is reported, whichever thread is faster.
+      if (failure != nullptr && (slot.failure == nullptr || made < slot.failed_row)) slot.failure = failure, slot.failed_row = made;
       slot.made += rows;
       --busy_;
       done_.notify_all();

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "runtime/base/counted.h"
@@ -339,6 +340,21 @@ void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& f
   }
 }
 
+// The share of each file in the bytes of all. So arrays of many files are large if they are so together, however unequal the files are.
+std::vector<double> SharesOf(const std::vector<DataFile>& files) {
+  std::vector<double> shares;
+  double total = 0;
+  for (const DataFile& file : files) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(file.path, error);
+    if (error) return std::vector<double>(files.size(), 1.0 / static_cast<double>(files.size()));
+    shares.push_back(static_cast<double>(bytes));
+    total += shares.back();
+  }
+  for (double& share : shares) share = total > 0 ? share / total : 1.0 / static_cast<double>(files.size());
+  return shares;
+}
+
 Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                   TrainingNames& names, std::vector<std::string>& notes, std::vector<FileRows>* counts) {
   const DataFile& first = files.front();
@@ -363,8 +379,7 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
   }
   const NamedClasses named = IsTable(first) ? FindNamedClasses(files, feeds, used, reading, names, notes) : NamedClasses();
   FeedReading each = reading;
-  // The memory limit is shared by all of them.
-  each.large_bytes = std::max<int64_t>(reading.large_bytes / std::ssize(files), 1);
+  const std::vector<double> shares = SharesOf(files);
   std::vector<DataPart> parts;
   ArrayTypes first_types;
   const OpenFileBudget kept;
@@ -374,6 +389,8 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
                   Escaped(file.path, 4096), "a pattern must match files of one kind; set --data-format if their names do not tell it");
     }
     if (&file != &first && !table.empty()) CheckSameColumns(file, CsvSelectors(file.path, TableOptions(file)), first, table);
+    // The memory limit is shared by all of them.
+    each.large_bytes = std::max<int64_t>(static_cast<int64_t>(static_cast<double>(reading.large_bytes) * shares[parts.size()]), 1);
     ArrayTypes types;
     parts.push_back({file.path, ReadFile(file, feeds, used, each, named, names, types, notes)});
     if (&file == &first) {

@@ -36,7 +36,8 @@ struct DataOptions {
   bool on_demand = false;
   // Whether large rows of arrays that are not large then stay there, too: for one of several processes, which needs a part of the rows.
   bool large_rows = true;
-  // Size from which an array, in the type of its feed, or the columns of a table for one feed, counts as large.
+  // Size from which an array, in the type of its feed (a compressed one: in its own), or the columns of a table for one feed, counts as
+  // large.
   int64_t large_bytes = kLargeBytes;
 };
 

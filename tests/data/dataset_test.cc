@@ -253,7 +253,7 @@ TEST(DatasetTest, ReadsOnlyAPartOfEachBatch) {
 TEST(DatasetTest, SlowRowsAreMadeByAllCores) {
   class Slow : public Numbers {
    public:
-    using Numbers::Numbers;
+    explicit Slow(int64_t rows) : Numbers(rows) {}
     bool is_slow() const override { return true; }
   };
   Dataset copied, decoded;

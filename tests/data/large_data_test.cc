@@ -166,5 +166,21 @@ TEST(DataLimits, UnpackedBytesAreLimitedByThePackedOnes) {
   EXPECT_EQ(UnpackedLimit(1000, 5000), 5000);
 }
 
+// However unequal they are: the second is larger than an equal share.
+TEST_F(LargeDataTest, FilesAreLargeTogether) {
+  constexpr int64_t kRowBytes = 200;
+  for (const auto& [name, rows] : {std::pair("part0.npy", 10), {"part1.npy", 1000}}) {
+    const std::string head = NpyHeader(DType::kUint8, Shape{rows, kRowBytes});
+    Sparse(name, std::ssize(head) + rows * kRowBytes, {{0, head}});
+  }
+  for (const int64_t large_bytes : {700'000, 900'000}) {
+    std::vector<std::string> notes;
+    const Dataset data = LoadFeeds(folder_ / "part*.npy", {{"x", DType::kFloat32, {4, kRowBytes}, 0}}, {}, {}, notes,
+                                   {.on_demand = true, .large_rows = false, .large_bytes = large_bytes});
+    EXPECT_EQ(data.rows(), 1010);
+    EXPECT_EQ(data.is_lazy("x"), large_bytes < 1010 * kRowBytes * 4);
+  }
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 
@@ -96,6 +97,7 @@ TEST(HalfFiles, OfAnotherContainerStay) {
     }
     while (!std::filesystem::exists(folder / "written")) ::usleep(1000);
     WriteWithoutSync(gone, "left by the container before this one");
+    std::filesystem::last_write_time(gone, std::filesystem::file_time_type::clock::now() - std::chrono::minutes(5));
     RemovePartialFileOnSignal(folder / "x");
     if (std::filesystem::exists(gone) || !std::filesystem::exists(theirs)) ::_exit(1);
     AtomicFile own(folder / "x"), finished(folder / "x");

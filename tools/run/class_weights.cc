@@ -58,23 +58,49 @@ std::vector<double> WeightsByName(const std::string& text, const std::vector<std
   return weights;
 }
 
+// Counts the labels of a target by class, and all that are not ignored.
+class LabelCounts {
+ public:
+  explicit LabelCounts(const ClassRange& range) : range_(range), counts_(static_cast<size_t>(range.count)) {}
+
+  void Add(const TensorView& labels) {
+    for (int64_t i = 0; i < labels.elements(); ++i) {
+      const int64_t label = ElementAsInt(labels, i);
+      if (range_.ignored && label == *range_.ignored) continue;
+      ++counts_[static_cast<size_t>(label)];
+      ++rows_;
+    }
+  }
+  const std::vector<int64_t>& counts() const { return counts_; }
+  int64_t rows() const { return rows_; }
+
+ private:
+  const ClassRange& range_;
+  std::vector<int64_t> counts_;
+  int64_t rows_ = 0;
+};
+
+LabelCounts CountLabels(const Dataset& data, const std::string& target, const ClassRange& range) {
+  LabelCounts made(range);
+  if (const auto column = data.columns().find(target); column != data.columns().end()) {
+    made.Add(column->second.view());
+    return made;
+  }
+  // Labels that stay in their file. Reading a row checks its class.
+  const Dataset::LazyColumn& column = data.lazy_columns().at(target);
+  Tensor row(column.source->dtype(), column.source->row_shape());
+  for (const int64_t i : column.rows) {
+    column.source->Read(i, PhiloxKey(), row.data());
+    made.Add(row.view());
+  }
+  return made;
+}
+
 // rows / (classes * rows of the class), as scikit-learn's compute_class_weight.
 std::vector<double> BalancedWeights(const Dataset& train, const std::string& target, const ClassRange& range,
                                     const std::vector<std::string>& classes) {
-  const auto column = train.columns().find(target);
-  if (column == train.columns().end()) {
-    throw Error(ErrorCode::kConfig, "class_weight=balanced needs the labels of '" + Escaped(target) + "' in memory", "",
-                "give a weight for each class");
-  }
-  const TensorView labels = column->second.view();
-  std::vector<int64_t> counts(static_cast<size_t>(range.count));
-  int64_t rows = 0;
-  for (int64_t i = 0; i < labels.elements(); ++i) {
-    const int64_t label = ElementAsInt(labels, i);
-    if (range.ignored && label == *range.ignored) continue;
-    ++counts[static_cast<size_t>(label)];
-    ++rows;
-  }
+  const LabelCounts labels = CountLabels(train, target, range);
+  const std::vector<int64_t>& counts = labels.counts();
   std::vector<double> weights;
   for (size_t c = 0; c < counts.size(); ++c) {
     if (counts[c] == 0) {
@@ -82,7 +108,7 @@ std::vector<double> BalancedWeights(const Dataset& train, const std::string& tar
                   "class_weight=balanced, but the class '" + Escaped(classes[c]) + "' does not occur in the training data", "",
                   "give a weight for each class");
     }
-    weights.push_back(static_cast<double>(rows) / (static_cast<double>(range.count) * static_cast<double>(counts[c])));
+    weights.push_back(static_cast<double>(labels.rows()) / (static_cast<double>(range.count) * static_cast<double>(counts[c])));
   }
   return weights;
 }

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 
@@ -49,7 +50,8 @@ bool IsOpenHere(const struct stat& file) {
 // Whether nobody holds the file. OutputFile locks the file that it writes, for processes on any host. `without_locks`: the answer if the
 // file system has no locks.
 bool IsUnlocked(const char* path, bool without_locks) {
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  // For writing, because a lock on NFS is refused otherwise.
+  const int fd = ::open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   const bool unlocked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && without_locks);
   ::close(fd);
@@ -99,6 +101,13 @@ void HandleSignals() {
   }
 }
 
+// Whether a file was last written so long ago that it is not about to get its name: it is not locked just before it is renamed.
+bool IsOld(const char* path) {
+  constexpr time_t kRenamingSeconds = 60;
+  struct stat status;
+  return ::lstat(path, &status) == 0 && status.st_mtime + kRenamingSeconds < ::time(nullptr);
+}
+
 // The process in the name of a temporary file of AtomicFile: "state.safetensors.tmp.4711.0" -> 4711; 0 for other names. `end`: where
 // ".tmp." begins.
 int WriterOf(const std::string& name, size_t& end) {
@@ -120,7 +129,7 @@ void RemoveLeftovers(const std::string& folder, const std::string& file) {
     if (process <= 0 || (!file.empty() && name.compare(0, end, file) != 0)) continue;
     // The first process of a container has the id of the one before it.
     const bool own = process == ::getpid();
-    if (!own && (::kill(process, 0) == 0 || errno != ESRCH)) continue;
+    if (own ? !IsOld(it->path().c_str()) : ::kill(process, 0) == 0 || errno != ESRCH) continue;
     if (IsUnlocked(it->path().c_str(), file.empty() && !own)) ::unlink(it->path().c_str());
   }
 }
