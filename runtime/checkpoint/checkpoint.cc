@@ -271,9 +271,12 @@ void Checkpoint::CheckFrozen(const Plan& plan) const {
   for (const Constant& constant : plan.constants) {
     const auto type = types_.find(constant.name);
     if (type == types_.end() || type->second.shape != constant.value.shape() || !IsFloating(type->second.dtype)) continue;
-    const Tensor value = AsWeight(Read(constant.name), constant.value.dtype());
-    if (value.dtype() != constant.value.dtype()) continue;
-    if (std::memcmp(value.data(), constant.value.data(), static_cast<size_t>(value.bytes())) != 0)
+    // In the narrower of both types: a file in 16 bits has the same weights, rounded.
+    const DType dtype =
+        std::min(type->second.dtype, constant.value.dtype(), [](DType a, DType b) { return DTypeBytes(a) < DTypeBytes(b); });
+    const Tensor value = AsWeight(Read(constant.name), dtype), own = AsWeight(constant.value, dtype);
+    if (value.dtype() != own.dtype()) continue;
+    if (std::memcmp(value.data(), own.data(), static_cast<size_t>(value.bytes())) != 0)
       frozen.push_back("'" + Escaped(constant.name) + "'");
   }
   if (frozen.empty()) return;
