@@ -17,7 +17,7 @@ class Guard {
  public:
   explicit Guard(GraphBuilder& builder) : b_(builder), graph_(builder.graph()), match_(graph_) {}
 
-  void Run() {
+  std::map<NodeId, NodeId> Run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (!node.domain.empty() || node.outputs[0] == kNoValue || !IsFloating(graph_.value(node.outputs[0]).dtype)) continue;
@@ -26,10 +26,10 @@ class Guard {
         GuardArctangent(node);
       }
       if (node.op == "Max" || node.op == "Clip") GuardRaisedLog(node);
-      if (node.op == "Sub") GuardCrossEntropy(static_cast<int>(i), node);
       if (node.op == "Log" && IsRunningSumOfExponentials(node.inputs[0])) GuardLog(static_cast<int>(i), node);
     }
     if (!emits_.empty()) ReplaceNodes(graph_, emits_);
+    return replaced_;
   }
 
  private:
@@ -42,11 +42,13 @@ class Guard {
   // Has `emit` make the outputs of the node at this position.
   void Replace(int position, std::function<void()> emit) {
     const Node& node = graph_.nodes[static_cast<size_t>(position)];
-    emits_.emplace(position, [this, emit = std::move(emit), phase = node.phase, origin = node.origin] {
+    emits_.emplace(position, [this, emit = std::move(emit), id = node.id, phase = node.phase, origin = node.origin] {
       const Phase before = b_.phase();
       b_.set_phase(phase);
       b_.set_origin(origin);
+      const NodeId first = graph_.next_node_id();
       emit();
+      for (NodeId made = first; made < graph_.next_node_id(); ++made) replaced_.emplace(made, id);
       b_.set_origin("");
       b_.set_phase(before);
     });
@@ -56,11 +58,23 @@ class Guard {
     graph_.AddNode({.op = op, .inputs = std::move(inputs), .outputs = {output}, .phase = like.phase, .origin = like.origin});
   }
 
-  // The operand of the node that must not be 0; -1 if there is none.
+  // The operand of the node that must not be 0; -1 if there is none, or if it is not: a constant, a parameter, or raised to a positive
+  // number.
   int Singular(const Node& node) const {
     if (!node.domain.empty()) return -1;
     const int operand = node.op == "Div" ? 1 : node.op == "Reciprocal" || node.op == "Log" ? 0 : -1;
-    return operand >= 0 && ConstantData(graph_, node.inputs[static_cast<size_t>(operand)]) != nullptr ? -1 : operand;
+    if (operand < 0) return -1;
+    const ValueId id = match_.Plain(node.inputs[static_cast<size_t>(operand)]);
+    return ConstantData(graph_, id) != nullptr || graph_.value(id).role == Role::kParam || IsRaised(id) ? -1 : operand;
+  }
+
+  bool IsRaised(ValueId id) const {
+    const int at = match_.Producer(id);
+    if (at < 0) return false;
+    const Node& node = graph_.nodes[static_cast<size_t>(at)];
+    if (!node.domain.empty() || (node.op != "Max" && node.op != "Clip") || node.inputs.size() < 2) return false;
+    const auto is_positive = [&](ValueId bound) { return bound != kNoValue && UniformConstant(graph_, bound).value_or(0) > 0; };
+    return is_positive(node.inputs[1]) || (node.op == "Max" && is_positive(node.inputs[0]));
   }
 
   void GuardBranches(int position, const Node& where) {
@@ -77,7 +91,9 @@ class Guard {
         ValueId& operand = operands[static_cast<size_t>(Singular(node))];
         const ValueId one = Number(1, operand);
         operand = i == 1 ? b_.Where(where.inputs[0], operand, one) : b_.Where(where.inputs[0], one, operand);
+        b_.set_origin(node.origin);  // by which it is placed
         inputs[i] = b_.Op(node.op, operands);
+        b_.set_origin(where.origin);
       }
       Make(where.outputs[0], "Where", std::move(inputs), where);
     });
@@ -93,37 +109,6 @@ class Guard {
     if (node.inputs.size() < 2) return;
     guard(0, 1);
     if (node.op == "Max" && node.inputs.size() == 2) guard(1, 0);
-  }
-
-  // The operand of a logarithm that is raised to -100; kNoValue if the value is something else.
-  ValueId RaisedLogOf(ValueId id) const {
-    const Node* raised = match_.ProducedBy(id, "Max");
-    if (raised == nullptr || raised->inputs.size() != 2 || !IsConstant(raised->inputs[1], -100)) return kNoValue;
-    const Node* log = match_.ProducedBy(raised->inputs[0], "Log");
-    return log == nullptr ? kNoValue : log->inputs[0];
-  }
-
-  // (t - 1) max(log(1 - p), -100) - t max(log(p), -100) gets PyTorch's derivative by p, (p - t) / max(p (1 - p), 1e-12).
-  void GuardCrossEntropy(int position, const Node& difference) {
-    const Node* no = match_.ProducedBy(difference.inputs[0], "Mul");
-    const Node* yes = match_.ProducedBy(difference.inputs[1], "Mul");
-    if (no == nullptr || yes == nullptr) return;
-    const Node* negative = match_.ProducedBy(no->inputs[0], "Sub");
-    const ValueId t = yes->inputs[0], p = RaisedLogOf(yes->inputs[1]), other = RaisedLogOf(no->inputs[1]);
-    if (negative == nullptr || !IsConstant(negative->inputs[1], 1) || p == kNoValue || other == kNoValue) return;
-    const Node* rest = match_.ProducedBy(other, "Add");
-    const Node* negated = rest == nullptr ? nullptr : match_.ProducedBy(rest->inputs[0], "Neg");
-    if (negated == nullptr || !IsConstant(rest->inputs[1], 1)) return;
-    if (match_.Plain(negated->inputs[0]) != match_.Plain(p) || match_.Plain(negative->inputs[0]) != match_.Plain(t)) return;
-    Replace(position, [this, difference = difference, t, p] {
-      const ValueId fixed = b_.Own("StopGradient", {p}), one = Number(1, p), least = Number(-100, p);
-      const ValueId rest = b_.Sub(one, fixed);
-      const auto log = [&](ValueId x) { return b_.Op("Max", {b_.Op("Log", {x}), least}); };
-      const ValueId value = b_.Sub(b_.Mul(b_.Sub(t, one), log(rest)), b_.Mul(t, log(fixed)));
-      const ValueId slope = b_.Div(b_.Sub(fixed, t), b_.Op("Max", {b_.Mul(fixed, rest), Number(1e-12, p)}));
-      const ValueId carrier = b_.Mul(b_.Sub(p, fixed), b_.Own("StopGradient", {slope}));
-      Make(difference.outputs[0], "Add", {value, carrier}, difference);
-    });
   }
 
   bool IsRunningSumOfExponentials(ValueId id) const {
@@ -165,9 +150,12 @@ class Guard {
     if (!same(minus->inputs[0], where.inputs[2]) || !IsConstant(minus->inputs[1], std::numbers::pi, tolerance)) return;
     const int position = match_.Producer(atan->outputs[0]);
     if (emits_.contains(position)) return;
-    Replace(position, [this, atan = *atan, y = slope->inputs[0], x = slope->inputs[1]] {
+    Replace(position, [this, atan = *atan, y = slope->inputs[0], x = slope->inputs[1], origin = slope->origin] {
       const ValueId steep = b_.Op("Greater", {b_.Op("Abs", {y}), b_.Op("Abs", {x})});
-      const ValueId angle = b_.Op("Atan", {b_.Div(b_.Where(steep, x, y), b_.Where(steep, y, x))});
+      b_.set_origin(origin);  // by which it is placed
+      const ValueId flat = b_.Div(b_.Where(steep, x, y), b_.Where(steep, y, x));
+      b_.set_origin(atan.origin);
+      const ValueId angle = b_.Op("Atan", {flat});
       // Not by the sign of the slope, since a negative zero is no negative coordinate.
       const ValueId zero = Number(0, x);
       const ValueId rises = b_.Op("Xor", {b_.Op("Less", {x, zero}), b_.Op("Greater", {y, zero})});
@@ -180,10 +168,11 @@ class Guard {
   Graph& graph_;
   const GraphMatch match_;
   std::map<int, std::function<void()>> emits_;  // by the position of the node that they replace
+  std::map<NodeId, NodeId> replaced_;
 };
 
 }  // namespace
 
-void GuardGradients(GraphBuilder& builder) { Guard(builder).Run(); }
+std::map<NodeId, NodeId> GuardGradients(GraphBuilder& builder) { return Guard(builder).Run(); }
 
 }  // namespace gradloom

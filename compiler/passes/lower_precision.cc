@@ -103,8 +103,14 @@ const Row* FindRow(const Node& node) {
 class Lowering {
  public:
   // `weights`: inputs of a body that are bound to trained parameters.
-  Lowering(GraphBuilder& builder, DType low, NodeId first_loss_node, std::set<ValueId> weights = {})
-      : b_(builder), graph_(builder.graph()), low_(low), first_loss_node_(first_loss_node), weights_(std::move(weights)) {}
+  Lowering(GraphBuilder& builder, DType low, NodeId first_loss_node, const std::set<NodeId>& later_model_nodes,
+           std::set<ValueId> weights = {})
+      : b_(builder),
+        graph_(builder.graph()),
+        low_(low),
+        first_loss_node_(first_loss_node),
+        later_model_nodes_(later_model_nodes),
+        weights_(std::move(weights)) {}
 
   void Run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -142,7 +148,9 @@ class Lowering {
     return found != lowered_.end() && found->second.made;
   }
 
-  bool IsOfLoss(const Node& node) const { return first_loss_node_ >= 0 && node.id >= first_loss_node_; }
+  bool IsOfLoss(const Node& node) const {
+    return first_loss_node_ >= 0 && node.id >= first_loss_node_ && !later_model_nodes_.contains(node.id);
+  }
   bool IsWeight(ValueId id) const { return graph_.value(id).role == Role::kParam || weights_.contains(id); }
 
   // Inputs and outputs of bodies stay float32.
@@ -154,7 +162,7 @@ class Lowering {
         if (IsWeight(node.inputs[i + 1])) weights.insert(region.body->inputs[i]);
       }
       GraphBuilder inner(*region.body, b_.rules());
-      Lowering(inner, low_, -1, std::move(weights)).Run();
+      Lowering(inner, low_, -1, later_model_nodes_, std::move(weights)).Run();
     }
   }
 
@@ -240,6 +248,7 @@ class Lowering {
   Graph& graph_;
   DType low_;
   NodeId first_loss_node_;
+  const std::set<NodeId>& later_model_nodes_;
   std::set<ValueId> weights_;
   std::map<ValueId, Lowered> lowered_;
   std::map<ValueId, bool> fits_;  // constants that have been looked at
@@ -247,7 +256,9 @@ class Lowering {
 
 }  // namespace
 
-void LowerPrecision(GraphBuilder& builder, DType low, NodeId first_loss_node) { Lowering(builder, low, first_loss_node).Run(); }
+void LowerPrecision(GraphBuilder& builder, DType low, NodeId first_loss_node, const std::set<NodeId>& later_model_nodes) {
+  Lowering(builder, low, first_loss_node, later_model_nodes).Run();
+}
 
 void AllowTf32(Graph& graph) {
   for (Node& node : graph.nodes) {

@@ -85,13 +85,13 @@ void RunExpandDerivatives(PassContext& c) {
 }
 
 // On the bodies of branches and loops, too.
-void RunOnBodies(PassContext& c, void (*pass)(GraphBuilder& builder)) {
+void RunOnBodies(PassContext& c, void (*pass)(GraphBuilder& builder), bool outermost = true) {
   const auto run = [&](Graph& graph) {
     GraphBuilder builder(graph, c.rules);
     pass(builder);
   };
   ForEachBody(c.graph, run);
-  run(c.graph);
+  if (outermost) run(c.graph);
 }
 
 void RunWriteOutEinsum(PassContext& c) { RunOnBodies(c, WriteOutEinsum); }
@@ -137,7 +137,15 @@ void RunFuseGelu(PassContext& c) {
 // Also if nodes are placed by name: it is needed for finite results, and a Softplus keeps the name of the operator that it replaces.
 void RunFuseSoftplus(PassContext& c) { RunOnBodies(c, FuseSoftplus); }
 
-void RunGuardGradients(PassContext& c) { RunOnBodies(c, GuardGradients); }
+void RunGuardGradients(PassContext& c) {
+  if (!Trains(c.kind)) return;
+  RunOnBodies(
+      c, [](GraphBuilder& builder) { GuardGradients(builder); }, /*outermost=*/false);
+  GraphBuilder builder(c.graph, c.rules);
+  for (const auto& [made, replaced] : GuardGradients(builder)) {
+    if (replaced < c.first_loss_node) c.later_model_nodes.insert(made);
+  }
+}
 
 void RunFuseLinear(PassContext& c) {
   if (!MayFuseLayers(c)) return;
@@ -161,19 +169,20 @@ void RunLowerPrecision(PassContext& c) {
   const Precision precision = c.recipe.precision;
   if (c.kind == EntryKind::kUpdate || (precision != Precision::kBfloat16 && precision != Precision::kFloat16)) return;
   GraphBuilder builder(c.graph, c.rules);
-  LowerPrecision(builder, precision == Precision::kBfloat16 ? DType::kBfloat16 : DType::kFloat16, c.first_loss_node);
+  LowerPrecision(builder, precision == Precision::kBfloat16 ? DType::kBfloat16 : DType::kFloat16, c.first_loss_node, c.later_model_nodes);
 }
 
 // Returns the gradient of a parameter or input as "grad/<name>".
-void FetchGradient(PassContext& c, GraphBuilder& builder, const std::string& name, ValueId gradient, ValueId scale) {
+void FetchGradient(PassContext& c, GraphBuilder& builder, const std::string& of, ValueId gradient, ValueId scale) {
+  const std::string name = "grad/" + of;  // now, because new values move the names of others
   builder.set_phase(Phase::kBackward);
   const ValueId whole = scale == kNoValue ? gradient : builder.Div(gradient, builder.Cast(scale, builder.dtype(gradient)));
   // A copy with its own name, because another parameter may share the gradient.
   Node copy{.op = "Identity", .inputs = {whole}, .phase = Phase::kBackward};
-  copy.outputs = {c.graph.AddValue("grad/" + name, builder.dtype(whole), builder.shape(whole), Role::kGradient)};
+  copy.outputs = {c.graph.AddValue(name, builder.dtype(whole), builder.shape(whole), Role::kGradient)};
   const ValueId fetched = c.graph.AddNode(std::move(copy)).outputs[0];
   c.graph.outputs.push_back(fetched);
-  c.fetch_names.emplace(fetched, "grad/" + name);
+  c.fetch_names.emplace(fetched, name);
 }
 
 // Throws Error(kConfig) for an input whose gradient is asked for and that has none.

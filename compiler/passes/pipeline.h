@@ -59,7 +59,8 @@ struct PassContext {
 
   ValueId file_loss = kNoValue;                           // loss of the file's own algorithm
   std::vector<std::pair<ValueId, ValueId>> file_updates;  // the states of that algorithm, with their next values
-  NodeId first_loss_node = -1;                            // the model's nodes come before it
+  NodeId first_loss_node = -1;                            // the model's nodes come before it,
+  std::set<NodeId> later_model_nodes;                     // except these, which replace some of them
   ValueId loss = kNoValue;
   std::vector<ValueId> parameters;       // in the order of the state table
   std::set<ValueId> vectors;             // those of them that count as tensors of rank 1 (StoredVectors)

@@ -121,7 +121,7 @@ TEST(GuardGradients, Arctangent) {
   }
 }
 
-// binary_cross_entropy of probabilities a and targets b as torch.export decomposes it, with the derivative (a - b) / max(a (1 - a), 1e-12).
+// binary_cross_entropy of probabilities a and targets b as torch.export decomposes it.
 TEST(GuardGradients, BinaryCrossEntropy) {
   const Results made = TrainedOn(kConstants +
                                      "low = Constant <value = float {-100}> ()\n n = Neg (a)\n rest = Add (n, one)\n r = Log (rest)\n"
@@ -129,7 +129,7 @@ TEST(GuardGradients, BinaryCrossEntropy) {
                                      "yes = Mul (b, least)\n out = Sub (no, yes)\n",
                                  {0, 1, 0, 1, 0.25F}, {0, 1, 1, 0, 1});
   ExpectClose(made.values, {0, 0, 100, 100, -std::log(0.25)});
-  ExpectClose(made.slopes, {0, 0, -1e12, 1e12, -4});
+  ExpectClose(made.slopes, {0, 0, 0, 0, -4});
 }
 
 TEST(GuardGradients, RaisedLogarithms) {
