@@ -14,6 +14,31 @@ namespace {
 
 double Share(int64_t part, int64_t of) { return of == 0 ? 0 : static_cast<double>(part) / static_cast<double>(of); }
 
+// Counts pairs of classes: few classes in a table, since a map would be searched for each position.
+class PairCounts {
+ public:
+  explicit PairCounts(std::vector<std::map<int64_t, int64_t>>& counts)
+      : counts_(counts), classes_(std::ssize(counts)), table_(static_cast<size_t>(classes_ <= kTableClasses ? classes_ * classes_ : 0)) {}
+  ~PairCounts() {
+    for (size_t i = 0; i < table_.size(); ++i) {
+      if (table_[i] > 0) counts_[i / static_cast<size_t>(classes_)][static_cast<int64_t>(i) % classes_] += table_[i];
+    }
+  }
+  PairCounts(const PairCounts&) = delete;
+  PairCounts& operator=(const PairCounts&) = delete;
+
+  void Count(int64_t is, int64_t said) {
+    ++(table_.empty() ? counts_[static_cast<size_t>(is)][said] : table_[static_cast<size_t>(is * classes_ + said)]);
+  }
+
+ private:
+  static constexpr int64_t kTableClasses = 256;
+
+  std::vector<std::map<int64_t, int64_t>>& counts_;
+  int64_t classes_;
+  std::vector<int64_t> table_;
+};
+
 }  // namespace
 
 void ConfusionMatrix::Resize(int64_t classes) {
@@ -25,7 +50,6 @@ void ConfusionMatrix::Resize(int64_t classes) {
 }
 
 void ConfusionMatrix::Add(const TensorView& output, const TensorView& target) {
-  const auto count = [this](int64_t is, int64_t said) { ++counts_[static_cast<size_t>(is)][said]; };
   if (!spec_.ComparesClasses(target)) {
     internal::CheckSameElements(spec_, output, target);
     if (const int64_t columns = internal::Columns(spec_, output).count(); columns != 1) {
@@ -35,17 +59,19 @@ void ConfusionMatrix::Add(const TensorView& output, const TensorView& target) {
                   "", "--metric precision and --metric recall show each of several binary columns");
     }
     Resize(2);
+    PairCounts counts(counts_);
     for (int64_t i = 0; i < output.elements(); ++i) {
       const double is = ElementAsDouble(target, i);
-      count(is > 0.5 ? 1 : 0, ElementAsDouble(output, i) > spec_.threshold.value_or(0) ? 1 : 0);
+      counts.Count(is > 0.5 ? 1 : 0, ElementAsDouble(output, i) > spec_.threshold.value_or(0) ? 1 : 0);
     }
     return;
   }
   const internal::ClassScores scores(spec_, output, target);
   Resize(scores.classes());
   const std::vector<int64_t> said = scores.Computed<int64_t>([&](int64_t position) { return scores.Predicted(position); });
+  PairCounts counts(counts_);
   for (int64_t position = 0; position < scores.positions(); ++position) {
-    if (const int64_t is = scores.Class(position); is >= 0) count(is, said[static_cast<size_t>(position)]);
+    if (const int64_t is = scores.Class(position); is >= 0) counts.Count(is, said[static_cast<size_t>(position)]);
   }
 }
 

@@ -89,6 +89,36 @@ TEST(GuardGradients, BranchesThatAreNotSelected) {
   ExpectClose(inverse.slopes, {0, -0.25, -0.0625});
 }
 
+// A guarded node is placed by its name, like the others.
+TEST(GuardGradients, NodesKeepTheirNames) {
+  const Model model = ModelOf(
+      "g (float[N, 2] x) => (float[N, 2] out)\n<float[2] v = {1, 2}, float zero = {0}>\n{ a = Mul (x, v)\n c = Greater (a, zero)\n"
+      "[ratio] q = Div (x, a)\n [select] out = Where (c, q, a)\n}\n");
+  CompileOptions options = OptionsFor({{.type = "output", .output = "out"}}, 2, {2});
+  options.recipe.place = {{"ratio", 1}};
+  EXPECT_EQ(Compile(model, options).places.size(), 2U);
+}
+
+// What replaces a node of the model computes in 16 bits, as it did. The loss does not.
+TEST(GuardGradients, KeepsThePrecision) {
+  const Model model = ModelOf(
+      "g (float[N, 2] x, bool[N, 2] c) => (float[N, 2] out)\n<float[2, 2] v = {1, 2, 3, 4}, float low = {-4}>\n{ a = MatMul (x, v)\n"
+      "[ratio] q = Div (a, x)\n [select] s = Where (c, q, low)\n out = MatMul (s, v)\n}\n");
+  CompileOptions options = OptionsFor({{.type = "mse", .output = "out", .target = "t"}}, 1, {2});
+  options.recipe.precision = Precision::kBfloat16;
+  options.recipe.optimizer.type = "sgd";
+  options.control.disabled = {"fuse_pointwise"};
+  const Plan plan = Compile(model, options);
+  const Program& program = plan.programs.front();
+  int selections = 0;
+  for (const Instruction& i : program.instructions) {
+    if (i.op != "Where" || i.origin != "select") continue;
+    ++selections;
+    for (const Use& use : i.uses) EXPECT_NE(program.buffers[static_cast<size_t>(use.buffer)].dtype, DType::kFloat32);
+  }
+  EXPECT_GT(selections, 0);
+}
+
 // A division that is also read elsewhere keeps its gradient there.
 TEST(GuardGradients, OtherReadersOfABranch) {
   const Results made =
