@@ -12,9 +12,10 @@ namespace {
 
 // Elements of the matrix, which are read from memory: a thread reads 64 KiB about as fast as others can be woken.
 constexpr int64_t kElementsPerThread = 1 << 14;
-constexpr int64_t kColumnUnit = 16;   // threads do not share cache lines of the result
-constexpr int64_t kFewColumns = 256;  // of long sums, which are better divided than the columns
-constexpr int64_t kShort = 32;        // of fewer contiguous elements, too many are left over after whole vectors
+constexpr int64_t kColumnUnit = 16;  // threads do not share cache lines of the result
+// Longer sums of fewer columns are better divided than the columns.
+constexpr int64_t kLongSum = 1 << 14, kFewColumns = 256;
+constexpr int64_t kShort = 32;  // of fewer contiguous elements, too many are left over after whole vectors
 
 // Each element of the result is summed in an order that depends only on the number of terms.
 class FewRows : public Kernel {
@@ -55,7 +56,7 @@ std::string Rejects(const KernelCall& call) {
   if (p.work() == 0) return "nothing to multiply";
   if (!p.batch.empty()) return "several matrices";
   if (p.m > kFewRows) return "many rows";
-  if (LongProduct::Serves(p) && p.n < kFewColumns) return "long sums of few columns";
+  if (p.k >= kLongSum && p.n < kFewColumns && LongProduct::Serves(p)) return "long sums of few columns";
   if (p.a_col != 1) return "rows that are not contiguous";
   if (p.b_row == 1 ? p.k < kShort : p.n < kShort) return "a matrix whose contiguous elements are few";
   if (p.b_row != 1 && p.m > 1) return "several rows with a matrix whose rows are contiguous";

@@ -73,6 +73,7 @@ TEST(MatMul, IsChosenByInstructionSet) {
   // Packing the right operand would take longer than the product.
   EXPECT_EQ(chosen({{1, 512}, {512, 512}, {1, 512}}), "cpu.few_rows.MatMul");
   EXPECT_EQ(chosen({{2, 512}, {512, 512}, {2, 512}}), "onednn.MatMul");
+  EXPECT_EQ(chosen({{1, 65536}, {65536, 64}, {1, 64}}), "onednn.MatMul");
   EXPECT_EQ(chosen({{4, 4}, {4, 4}, {4, 4}}), "cpu.MatMul");
 }
 
