@@ -353,7 +353,7 @@ def linear_models():
 
 class ContribOperatorsTest(unittest.TestCase):
     def test_matches_onnxruntime(self):
-        for family in (activations, of_tensorflow, of_caffe2, products, normalizations, embeddings, attention, grouped, others, resized, windows, preprocessing, linear_models):
+        for family in (activations, of_tensorflow, products, normalizations, embeddings, attention, grouped, others, resized, windows, preprocessing, linear_models, of_caffe2):
             with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
                 nodes = list(family())
                 for node in nodes:

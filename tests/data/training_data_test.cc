@@ -86,7 +86,7 @@ TEST_F(TrainingDataTest, FilesOfAPatternCanStayOnDisk) {
     const TrainingData at_once = LoadTrainingData(options, kFeeds, 1);
     options.on_demand = true;
     // Only the last file is large, so its rows stay on disk and those of the others do not.
-    options.large_bytes = 3 * 48;
+    options.large_bytes = 3 * 47;
     const TrainingData on_demand = LoadTrainingData(options, kFeeds, 1);
     EXPECT_TRUE(on_demand.train.is_lazy("x"));
     for (const Dataset TrainingData::*part : {&TrainingData::train, &TrainingData::eval}) {

@@ -49,7 +49,8 @@ TEST(LargeCounts, StepsFarIntoARun) {
     EXPECT_EQ(whole.Step(Views(batch)).loss, resumed.Step(Views(batch)).loss) << position;
     for (const StateTensor& state : plan->state) {
       if (!state.derived()) ExpectSameBits({{state.name, whole.Get(state.name)}}, {{state.name, resumed.Get(state.name)}});
-      for (const float value : whole.Get(state.name).as<float>()) ASSERT_TRUE(std::isfinite(value)) << state.name;
+      const Tensor values = whole.Get(state.name);
+      for (const float value : values.as<float>()) ASSERT_TRUE(std::isfinite(value)) << state.name;
     }
   }
   EXPECT_EQ(losses.size(), positions.size());

@@ -5,8 +5,8 @@
 
 namespace gradloom {
 
-// Removes temporary files (AtomicFile) of `file` in a folder, or of all files if it is empty, whose writers are gone. A writer that is alive
-// on another host, or in another container, has locked its file. On a file system without locks, this is only known of the files of a
+// Removes temporary files (AtomicFile) of `file` in a folder, or of all files if it is empty, whose writers are gone. A writer that is
+// alive on another host, or in another container, has locked its file. On a file system without locks, this is only known of the files of a
 // folder that belongs to this process, which is assumed for all files.
 void RemoveLeftovers(const std::string& folder, const std::string& file = {});
 
