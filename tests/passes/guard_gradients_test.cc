@@ -102,8 +102,9 @@ TEST(GuardGradients, NodesKeepTheirNames) {
 // What replaces a node of the model computes in 16 bits, as it did. The loss does not.
 TEST(GuardGradients, KeepsThePrecision) {
   const Model model = ModelOf(
-      "g (float[N, 2] x, bool[N, 2] c) => (float[N, 2] out)\n<float[2, 2] v = {1, 2, 3, 4}, float low = {-4}>\n{ a = MatMul (x, v)\n"
-      "[ratio] q = Div (a, x)\n [select] s = Where (c, q, low)\n out = MatMul (s, v)\n}\n");
+      "g (float[N, 2] x, bool[N, 2] c) => (float[N, 2] out)\n<float[2, 2] v = {1, 2, 3, 4}, float[2, 2] w = {4, 3, 2, 1}, float low = "
+      "{-4}>\n"
+      "{ a = MatMul (x, v)\n b = MatMul (x, w)\n q = Div (a, b)\n [select] s = Where (c, q, low)\n out = MatMul (s, v)\n}\n");
   CompileOptions options = OptionsFor({{.type = "mse", .output = "out", .target = "t"}}, 1, {2});
   options.recipe.precision = Precision::kBfloat16;
   options.recipe.optimizer.type = "sgd";
