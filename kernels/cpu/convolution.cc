@@ -16,6 +16,7 @@
 #include "kernels/cpu/convolution_weights.h"
 #include "kernels/cpu/dense_weights.h"
 #include "kernels/cpu/depthwise.h"
+#include "kernels/cpu/depthwise_convolution.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/grouped_convolution.h"
 #include "kernels/cpu/isa/loops.h"
@@ -139,7 +140,9 @@ Layout ForwardWeightLayoutOrPlain(const KernelCall& gradient) {
 
 // Whether a plain call is faster channels-last: if the library, or one of our kernels, has an optimized implementation for it.
 bool Prefers(KernelCall& call) {
-  if (PrefersWinograd(call) || PrefersGroupedConvolution(call) || PrefersWindowConvolution(call)) return true;
+  if (PrefersWinograd(call) || PrefersGroupedConvolution(call) || PrefersDepthwiseConvolution(call) || PrefersWindowConvolution(call)) {
+    return true;
+  }
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   const Layout last = ChannelsLast(operands.x->shape.rank());
   std::optional<Layout> weights;

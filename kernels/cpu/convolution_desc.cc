@@ -186,11 +186,22 @@ bool IsSlowChannelsLast(const KernelCall& call) {
   }
 }
 
+bool IsVectorizedChannelsLast(const KernelCall& call) {
+  try {
+    const PreparedConvolution prepared = PrepareConvolution(PlainCall(call), true);
+    return !IsSlowConvolution(prepared) && ConvolutionWeightLayout(prepared.weights, call.attributes.Int("group", 1) > 1);
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
 std::optional<Layout> ConvolutionWeightLayout(const Desc& desc, bool grouped) {
   const Dims dims = desc.get_dims(), padded = desc.get_padded_dims(), strides = desc.get_strides();
-  if (desc.get_format_kind() != dnnl::memory::format_kind::blocked || (grouped && dims != padded)) return std::nullopt;
-  // Groups and the outputs of a group are one dimension here. Blocks must be of the inner one, unless it has only one element.
+  if (desc.get_format_kind() != dnnl::memory::format_kind::blocked) return std::nullopt;
+  // Groups and the outputs of a group are one dimension here. Blocks and padding must be of the inner one, unless it has only one element:
+  // then they are those of the groups.
   const bool depthwise = grouped && dims[1] == 1;
+  if (grouped && (depthwise ? padded[1] != 1 : dims != padded)) return std::nullopt;
   const auto ours = [&](int dim) { return !grouped ? dim : std::max(dim - 1, 0); };
   Layout layout;
   std::vector<int64_t> block(dims.size(), 1);

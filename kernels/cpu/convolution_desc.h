@@ -39,8 +39,11 @@ PreparedConvolution PrepareConvolution(const KernelCall& call, bool channels_las
 // padding than its tiles have points.
 bool IsSlowChannelsLast(const KernelCall& call);
 
+// Whether the library has another implementation with channels innermost, and its weights have a layout here.
+bool IsVectorizedChannelsLast(const KernelCall& call);
+
 // The layout of [O, I, ...] that corresponds to oneDNN's layout of weights, [O, I, ...] or in groups [G, O / G, I, ...]; nullopt if oneDNN
-// pads groups or divides a dimension that is one dimension here.
+// pads groups with several outputs or divides a dimension that is one dimension here.
 std::optional<Layout> ConvolutionWeightLayout(const dnnl::memory::desc& desc, bool grouped);
 
 }  // namespace gradloom

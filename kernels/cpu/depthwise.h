@@ -1,4 +1,4 @@
-// The weight gradient of depthwise convolutions, which oneDNN implements only for small windows.
+// The weight gradient of depthwise convolutions, which oneDNN implements only for small windows in one and two dimensions.
 #pragma once
 
 #include "kernels/catalog/kernel.h"

@@ -38,6 +38,7 @@ constexpr CpuFamily kFamilies[] = {
     CpuWindowConvolutionKernels,
     CpuConvolutionRowKernels,
     CpuDepthwiseKernels,
+    CpuDepthwiseConvKernels,
     CpuWinogradKernels,
     CpuWinogradWeightKernels,
     CpuDenseWeightKernels,

@@ -45,6 +45,7 @@ std::span<const CpuKernel> CpuLongConvolutionKernels();     // long_convolution.
 std::span<const CpuKernel> CpuWindowConvolutionKernels();   // window_convolution.cc
 std::span<const CpuKernel> CpuConvolutionRowKernels();      // convolution_rows.cc
 std::span<const CpuKernel> CpuDepthwiseKernels();           // depthwise.cc
+std::span<const CpuKernel> CpuDepthwiseConvKernels();       // depthwise_convolution.cc
 std::span<const CpuKernel> CpuWinogradKernels();            // winograd.cc
 std::span<const CpuKernel> CpuWinogradWeightKernels();      // winograd_weights.cc
 std::span<const CpuKernel> CpuDenseWeightKernels();         // dense_weights.cc

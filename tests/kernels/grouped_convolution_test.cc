@@ -1,4 +1,4 @@
-// Compares grouped convolutions whose channels do not fill whole vectors with the reference kernels.
+// Compares grouped and depthwise convolutions whose channels do not fill whole vectors with the reference kernels.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/catalog/physical.h"
+#include "kernels/cpu/convolution_desc.h"
 #include "kernels/cpu/isa/loops.h"
 #include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
@@ -103,6 +104,51 @@ TEST(GroupedConvolution, RunsWhereTheLibraryIsNotVectorized) {
   for (KernelCall& call : whole.Calls()) {
     ASSERT_TRUE(FindKernel("onednn." + call.op)->prefers(call)) << call.op;
     EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, call)->name, "onednn." + call.op);
+  }
+}
+
+// In the layouts that a plain convolution prefers: by the library, with padded weights where the channels fill no vector, and by our own
+// kernels where the library has only plain loops (three dimensions, transposed, gradients of dilated windows).
+TEST(DepthwiseConvolution, IsVectorizedForAnyChannelsAndWindows) {
+  if (BestLoops().name == std::string_view("baseline")) GTEST_SKIP() << "no AVX2";
+  std::mt19937_64 random(TestSeed());
+  const std::vector<int64_t> one{1, 1}, two{2, 2}, pads{1, 1, 1, 1};
+  const Case cases[] = {{{2, 88, 12, 12}, 88, 88, {3, 3}, one, pads, one},
+                        {{2, 72, 9, 14}, 72, 72, {3, 3}, two, pads, one},
+                        {{3, 120, 6, 6}, 120, 120, {5, 5}, one, {2, 2, 2, 2}, one},
+                        {{1, 58, 11, 7}, 58, 58, {3, 3}, one, {2, 2, 2, 2}, two},
+                        {{2, 12, 10, 10}, 12, 12, {7, 7}, {3, 2}, {3, 1, 0, 3}, one},
+                        {{1, 50, 13, 12}, 50, 50, {3, 5}, {1, 3}, {0, 7, 4, 2}, {3, 2}},
+                        {{2, 40, 100}, 40, 40, {5}, {1}, {8, 8}, {4}},
+                        {{2, 3, 30}, 3, 3, {4}, {2}, {1, 2}, {1}},
+                        {{1, 21, 5, 8, 9}, 21, 21, {3, 3, 3}, {1, 2, 1}, {1, 1, 1, 1, 1, 1}, {1, 1, 2}},
+                        {{2, 64, 4, 6, 6}, 64, 64, {2, 3, 1}, {2, 1, 1}, {0, 1, 0, 0, 1, 0}, {1, 1, 1}}};
+  for (const Case& c : cases) {
+    Layout forward;
+    for (KernelCall& call : c.Calls()) {
+      SCOPED_TRACE(call.op + " " + c.x.ToString() + " " + c.w().ToString());
+      const bool gradient = call.op == "ConvGradWeight", library = IsVectorizedChannelsLast(call);
+      ASSERT_TRUE(FindKernel("onednn." + call.op)->prefers(call));
+      Layout& w = gradient ? call.outputs[0].layout : call.inputs[1].layout;
+      const std::string name = (gradient ? "cpu." : library ? "onednn." : "cpu.Depthwise") + call.op;
+      EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, call)->name, name);
+      const Comparison close = {.absolute = 1e-4, .relative = 1e-4, .scale = 0.1};
+      ExpectSameAsReference(call, random, close, name);
+      if (call.op == "Conv") forward = w;
+      if (library && !gradient) continue;
+      // Other layouts of the weights, as an optimizer or another entry may keep them.
+      for (const Layout& other : {Layout{}, forward, Layout{.blocks = {{0, 8}}}}) {
+        w = other;
+        ExpectSameAsReference(call, random, close, name);
+      }
+    }
+  }
+  // The library alone would be slow for these.
+  for (const KernelCall& call : cases[8].Calls()) EXPECT_FALSE(IsVectorizedChannelsLast(call)) << call.op;
+  for (const KernelCall& call : cases[0].Calls()) {
+    if (call.op == "Conv") {
+      EXPECT_TRUE(IsVectorizedChannelsLast(call));
+    }
   }
 }
 

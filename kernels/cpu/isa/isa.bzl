@@ -11,6 +11,7 @@ def isa_library(name, flags):
         name = name,
         srcs = [
             "convert_loops.cc",
+            "depthwise_loops.cc",
             "few_rows_loops.cc",
             "fourier_loops.cc",
             "grid_loops.cc",

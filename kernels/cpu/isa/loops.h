@@ -112,6 +112,22 @@ struct WinogradTileArgs {
   bool adds;
 };
 
+// y[p * y_step + c] = bias[c] + the sum over t < count of x[p * x_step + taps[t].x + c] * w[taps[t].w + c] for each of `points` points and
+// each of `channels` channels.
+struct DepthwiseTap {
+  Index x, w;  // offsets in elements
+};
+struct DepthwiseArgs {
+  const float* x;
+  Index x_step;
+  const float* w;
+  const DepthwiseTap* taps;
+  Index count;
+  const float* bias;  // or null
+  float* y;
+  Index y_step, points, channels;
+};
+
 // A pooling window with `taps` >= 1 points, each a row of n elements: element i of point t is x[points[t] * stride + i].
 struct PoolArgs {
   const float* x;
@@ -398,6 +414,8 @@ struct Loops {
   void (*add_selected)(const int* index, int own, const float* g, Index n, float* to);
   // to[i] += the sum over p < points of a[p * a_step + i] * b[p * b_step + i].
   void (*add_products)(const float* a, Index a_step, const float* b, Index b_step, Index points, Index n, float* to);
+  // Points of a convolution with a filter for each channel. y overlaps none of the others.
+  void (*convolve_depthwise)(const DepthwiseArgs& args);
   // Writes to[groups, times, width]: groups of `width` elements that are `from_step` apart, each repeated `times` times.
   void (*repeat_groups)(const float* from, Index from_step, Index width, Index groups, Index times, float* to);
 

@@ -74,6 +74,7 @@ const Loops kLoops = {
     .select_by_index = SelectByIndex,
     .add_selected = AddSelected,
     .add_products = AddProducts,
+    .convolve_depthwise = ConvolveDepthwise,
     .repeat_groups = RepeatGroups,
     .lstm = LstmForward,
     .lstm_grad = LstmBackward,

@@ -62,6 +62,7 @@ extern const UpdateFunction kUpdates[];
 void Matrix(const MatrixArgs& args, float* pack);
 void PackMatrix(const MatrixArgs& args, float* pack);
 void MultiplyPacked(const MatrixArgs& args, const float* pack);
+void ConvolveDepthwise(const DepthwiseArgs& args);
 void MultiplyFewRows(const MatrixArgs& args, Index begin, Index end);
 void PairRows(const unsigned short* first, const unsigned short* second, unsigned* to, Index n);
 void RoundPairs(const float* first, const float* second, unsigned* to, Index n);
