@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,7 +22,6 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kPanel = 16;    // columns of a tile: two vectors of AVX2
 constexpr int64_t kPoints = 128;  // of y at most, whose outer products a tile computes at once: its operands stay in the L1 cache
 constexpr int64_t kFewPoints = 16, kFewElements = 12, kMaxSums = 1 << 19;
 constexpr int64_t kSumsPerThread = 1 << 14, kSumsAtOnce = 1024;
@@ -32,8 +31,8 @@ constexpr int64_t kSumsPerThread = 1 << 14, kSumsAtOnce = 1024;
 struct Sizes {
   int64_t images, inputs, outputs;
   WindowAxis depth, height, width;
-  int64_t rows, columns;  // of dy in a chunk, at most
-  int64_t panel_rows = BestLoops().panel_rows;
+  int64_t rows, columns;                                                          // of dy in a chunk, at most
+  int64_t panel = BestLoops().matrix_panel, panel_rows = BestLoops().panel_rows;  // of a tile, whose columns are two vectors
   int64_t parts;  // sums over ranges of chunks, whose number depends only on the shapes
 
   explicit Sizes(const KernelCall& call)
@@ -57,7 +56,7 @@ struct Sizes {
   // Elements of x that are contiguous in a window: all of its row, unless there are gaps.
   bool whole_rows() const { return width.dilation == 1 || width.taps == 1; }
   int64_t contiguous() const { return whole_rows() ? width.taps * inputs : inputs; }
-  int64_t x_panels() const { return CeilDiv(contiguous(), kPanel) * (whole_rows() ? 1 : width.taps); }
+  int64_t x_panels() const { return CeilDiv(contiguous(), panel) * (whole_rows() ? 1 : width.taps); }
   int64_t y_panels() const { return CeilDiv(outputs, panel_rows); }
 
   int64_t row_chunks() const { return CeilDiv(height.out, rows); }
@@ -69,11 +68,11 @@ struct Sizes {
   int64_t x_columns(int64_t of) const { return (of - 1) * width.stride + (width.taps - 1) * width.dilation + 1; }
 
   // Floats of scratch memory: the sums of all parts; then per thread, rows of x with padding, and a panel of them.
-  int64_t tile() const { return panel_rows * kPanel; }
+  int64_t tile() const { return panel_rows * panel; }
   int64_t sums() const { return taps() * x_panels() * y_panels() * tile(); }
-  int64_t x_row() const { return AlignUp(x_columns(columns) * inputs + kPanel, kPanel); }
+  int64_t x_row() const { return AlignUp(x_columns(columns) * inputs + panel, panel); }
   int64_t padded() const { return x_rows(rows) * x_row(); }
-  int64_t packed() const { return x_rows(rows) * columns * kPanel; }
+  int64_t packed() const { return x_rows(rows) * columns * panel; }
 };
 
 int ThreadsOf(const Sizes& n, int threads) { return static_cast<int>(std::clamp<int64_t>(threads, 1, n.parts)); }
@@ -90,9 +89,9 @@ class WindowGradWeight : public Kernel {
       for (int64_t row : rows) tap_offsets_.push_back(depth + row);
     }
     for (int64_t kw = 0; kw < (n_.whole_rows() ? 1 : n_.width.taps); ++kw) {
-      for (int64_t first = 0; first < n_.contiguous(); first += kPanel) {
+      for (int64_t first = 0; first < n_.contiguous(); first += n_.panel) {
         Panel panel = {.offset = kw * n_.width.dilation * n_.inputs + first, .places = {}};
-        for (int64_t i = first; i < std::min(first + kPanel, n_.contiguous()); ++i) {
+        for (int64_t i = first; i < std::min(first + n_.panel, n_.contiguous()); ++i) {
           panel.places.push_back(columns[static_cast<size_t>(kw + i / n_.inputs)] + inputs[static_cast<size_t>(i % n_.inputs)]);
         }
         panels_.push_back(std::move(panel));
@@ -137,7 +136,7 @@ class WindowGradWeight : public Kernel {
   }
 
  private:
-  // Up to kPanel adjacent elements of a window's row: the offset of the first in x, and their places in dw.
+  // Up to a tile's columns of adjacent elements of a window's row: the offset of the first in x, and their places in dw.
   struct Panel {
     int64_t offset;
     std::vector<int64_t> places;
@@ -205,10 +204,10 @@ class WindowGradWeight : public Kernel {
       for (int64_t row = 0; row < chunk.rows; ++row) {
         const int64_t x_row = row * n_.height.stride + kh * n_.height.dilation;
         if (!WithinHeight(chunk, x_row)) continue;
-        const OuterRun run = {.a = row * n_.width.out * n_.outputs, .b = x_row * chunk.columns * kPanel, .points = chunk.columns};
+        const OuterRun run = {.a = row * n_.width.out * n_.outputs, .b = x_row * chunk.columns * n_.panel, .points = chunk.columns};
         // A run may continue where the previous one ends.
         OuterRun* const before = runs.all.size() > runs.first.back() ? &runs.all.back() : nullptr;
-        if (before != nullptr && before->a + before->points * n_.outputs == run.a && before->b + before->points * kPanel == run.b) {
+        if (before != nullptr && before->a + before->points * n_.outputs == run.a && before->b + before->points * n_.panel == run.b) {
           before->points += run.points;
         } else {
           runs.all.push_back(run);
@@ -245,8 +244,8 @@ class WindowGradWeight : public Kernel {
     for (int64_t row = 0; row < n_.x_rows(chunk.rows); ++row) {
       if (!IsRead(chunk, row)) continue;
       const float* from = padded + row * n_.x_row();
-      float* to = packed + row * chunk.columns * kPanel;
-      for (int64_t column = 0; column < chunk.columns; ++column, from += step, to += kPanel) std::memcpy(to, from, kPanel * sizeof(float));
+      float* to = packed + row * chunk.columns * n_.panel;
+      for (int64_t column = 0; column < chunk.columns; ++column, from += step, to += n_.panel) std::copy_n(from, n_.panel, to);
     }
   }
 
@@ -256,7 +255,7 @@ class WindowGradWeight : public Kernel {
         const std::vector<int64_t>& places = panels_[panel].places;
         for (int64_t rows = 0; rows < n_.y_panels(); ++rows) {
           const float* from = sums + Tile(static_cast<int64_t>(tap), static_cast<int64_t>(panel), rows);
-          for (int64_t o = FirstOutput(rows); o < FirstOutput(rows + 1); ++o, from += kPanel) {
+          for (int64_t o = FirstOutput(rows); o < FirstOutput(rows + 1); ++o, from += n_.panel) {
             float* const to = dw + tap_offsets_[tap] + output_offsets_[static_cast<size_t>(o)];
             for (size_t i = 0; i < places.size(); ++i) to[places[i]] = from[i];
           }
@@ -277,14 +276,16 @@ class WindowGradWeight : public Kernel {
 
 // Whether the products of padded operands are three quarters of the library's, which pads y to 8 channels.
 bool HasFewChannels(const Sizes& n) {
-  const int64_t ours = n.outputs * n.x_panels() * kPanel, library = AlignUp(n.outputs, 8) * n.width.taps * n.inputs;
+  const int64_t ours = n.outputs * n.x_panels() * n.panel, library = AlignUp(n.outputs, 8) * n.width.taps * n.inputs;
   return n.contiguous() >= kFewElements && 4 * ours <= 3 * library;
 }
 
 std::string RejectsShapes(const KernelCall& call) {
-  // Only compared with the library's kernels for AVX2.
-  if (BestLoops().name != std::string_view("avx2")) return "not a machine with AVX2 and without AVX-512";
+  const std::string_view isa = BestLoops().name;
+  if (isa == "baseline") return "a machine without AVX2";
   if (std::string why = RejectsUngroupedGradient(call, 5); !why.empty()) return why;
+  // Compared with the library's optimized kernels for AVX2 only.
+  if (isa != "avx2" && !IsSlowChannelsLast(call)) return "the library has an optimized implementation";
   // Bounds of the measured gain (docs/benchmarks.md, "Weight gradients of few channels").
   const Sizes n(call);
   if (n.depth.taps <= n.depth.stride && n.height.taps <= n.height.stride && n.width.taps <= n.width.stride) return "separate windows";

@@ -64,8 +64,8 @@ TEST(WindowConvolution, WeightGradients) {
     SCOPED_TRACE(x.ToString() + " " + w.ToString());
     ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, "cpu.WindowConvGradWeight");
   }
-  const bool avx2 = BestLoops().name == std::string_view("avx2");
-  for (size_t rank = 3; rank <= 5; ++rank) EXPECT_EQ(served[rank] > 0, avx2) << rank << "; seed " << TestSeed();
+  const bool vectors = BestLoops().name != std::string_view("baseline");
+  for (size_t rank = 3; rank <= 5; ++rank) EXPECT_EQ(served[rank] > 0, vectors) << rank << "; seed " << TestSeed();
 }
 
 // Forward convolutions that the library has no optimized kernel for: more padding than its tiles have points, long windows of one channel,
@@ -105,7 +105,7 @@ TEST(WindowConvolution, Forward) {
       EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, plain)->name, "cpu.WindowConv");
     }
   }
-  EXPECT_EQ(served > 8, BestLoops().name == std::string_view("avx2")) << served;
+  EXPECT_EQ(served > 8, BestLoops().name != std::string_view("baseline")) << served;
 }
 
 }  // namespace
