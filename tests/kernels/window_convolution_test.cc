@@ -79,6 +79,7 @@ TEST(WindowConvolution, Forward) {
     std::vector<int64_t> kernel, strides, pads, dilations;
   };
   const Case cases[] = {{{3, 1, 7, 90}, 8, {1, 64}, {1, 1}, {0, 32, 0, 32}, {1, 1}},
+                        {{3, 1, 7, 90}, 32, {1, 64}, {1, 1}, {0, 32, 0, 32}, {1, 1}},
                         {{2, 1, 21, 60}, 5, {2, 51}, {2, 1}, {3, 25, 0, 20}, {2, 1}},
                         {{2, 3, 23, 20}, 3, {9, 9}, {1, 1}, {4, 4, 4, 4}, {1, 1}},
                         {{2, 3, 19, 20}, 64, {9, 9}, {1, 1}, {4, 4, 4, 4}, {1, 1}},
@@ -107,7 +108,7 @@ TEST(WindowConvolution, Forward) {
   }
   // With AVX-512, the library has optimized kernels for more of them.
   const std::string_view isa = BestLoops().name;
-  EXPECT_GE(served, isa == "avx2" ? 9 : isa == "avx512" ? 4 : 0);
+  EXPECT_GE(served, isa == "avx2" ? 9 : isa == "avx512" ? 1 : 0);
 }
 
 }  // namespace
