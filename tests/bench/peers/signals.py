@@ -53,3 +53,55 @@ class EegNet(nn.Module):
 
     def forward(self, x):
         return self.head(self.net(x[:, None]))
+
+
+class TasNet(nn.Module):
+    """The separator of Luo and Mesgarani's Conv-TasNet (2019): dilated convolutions with a filter for each channel, between 1 x 1 ones."""
+
+    def __init__(self, channels=64, hidden=128, blocks=6):
+        super().__init__()
+        self.encoder = nn.Conv1d(1, channels, 16, 8)
+        self.blocks = nn.ModuleList(nn.Sequential(
+            nn.Conv1d(channels, hidden, 1), nn.PReLU(), nn.GroupNorm(1, hidden),
+            nn.Conv1d(hidden, hidden, 3, padding=2**i, dilation=2**i, groups=hidden), nn.PReLU(), nn.GroupNorm(1, hidden),
+            nn.Conv1d(hidden, channels, 1)) for i in range(blocks))
+        self.head = nn.Linear(channels, 10)
+
+    def forward(self, x):
+        x = F.relu(self.encoder(x))
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x.mean(-1))
+
+
+class X3d(nn.Module):
+    """Blocks of Feichtenhofer's X3D (2020) for [N, 3, D, H, W]: 3 x 3 x 3 windows with a filter for each channel."""
+
+    def __init__(self):
+        super().__init__()
+        def block(i, hidden, o, stride):
+            return nn.Sequential(nn.Conv3d(i, hidden, 1, bias=False), nn.BatchNorm3d(hidden), nn.ReLU(),
+                                 nn.Conv3d(hidden, hidden, 3, (1, stride, stride), 1, groups=hidden, bias=False), nn.BatchNorm3d(hidden), nn.SiLU(),
+                                 nn.Conv3d(hidden, o, 1, bias=False), nn.BatchNorm3d(o), nn.ReLU())
+        self.net = nn.Sequential(nn.Conv3d(3, 24, (1, 3, 3), (1, 2, 2), (0, 1, 1), bias=False), nn.BatchNorm3d(24), nn.ReLU(),
+                                 block(24, 54, 24, 1), block(24, 108, 48, 2), block(48, 108, 48, 1))
+        self.head = nn.Linear(48, 10)
+
+    def forward(self, x):
+        return self.head(self.net(x).mean((2, 3, 4)))
+
+
+class Atrous(nn.Module):
+    """The head of DeepLabv3+ (Chen et al. 2018): convolutions with a dilated filter for each channel."""
+
+    def __init__(self, channels=64):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, channels, 3, 4, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU())
+        self.branches = nn.ModuleList(nn.Sequential(
+            nn.Conv2d(channels, channels, 3, padding=d, dilation=d, groups=channels, bias=False), nn.BatchNorm2d(channels), nn.ReLU(),
+            nn.Conv2d(channels, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU()) for d in (1, 6, 12, 18))
+        self.head = nn.Linear(4 * channels, 10)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return self.head(torch.cat([branch(x) for branch in self.branches], 1).mean((2, 3)))
