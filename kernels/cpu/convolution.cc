@@ -222,10 +222,24 @@ class Bfloat16Fallback : public Kernel {
   Tensor scratch_;
 };
 
+// Whether a grouped convolution is vectorized in float32, by the library or by our own kernel, but not in bfloat16, as for the gradient of
+// the input of strided depthwise convolutions.
+bool IsFasterWidened(const KernelCall& call) {
+  if (call.op == "ConvGradWeight" || call.attributes.Int("group", 1) == 1 || IsVectorizedChannelsLast(call)) return false;
+  KernelCall wide = call;
+  for (auto* operands : {&wide.inputs, &wide.outputs}) {
+    for (OperandType& operand : *operands) {
+      if (operand.present()) operand.dtype = DType::kFloat32;
+    }
+  }
+  return IsVectorizedChannelsLast(wide) || PrefersDepthwiseConvolution(wide);
+}
+
 // A plan from another machine must run, whatever layouts it has.
 std::string RejectsBfloat16(const KernelCall& call) {
   if (std::string why = RejectsOperands(call, DType::kBfloat16); !why.empty()) return why;
   if (!HasBfloat16()) return "";
+  if (IsFasterWidened(call)) return "the float32 kernel on widened operands is faster";
   if (IsChannelsLast(call)) return RejectsChannelsLast(call);
   try {
     PrepareConvolution(call, false);
