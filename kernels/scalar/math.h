@@ -100,6 +100,15 @@ GRADLOOM_MATH float Exp(float x) {
   return TimesPowerOfTwo(r, t_bits - 0x4B400000);
 }
 
+// exp(x) for x <= 0, or 0 where that would be subnormal: a term of a sum whose largest one is 1, as in a softmax. Arithmetic with subnormal
+// numbers takes a hundred times as long, and masked scores (-100, -inf) would cost it at each use.
+GRADLOOM_MATH float ExpTerm(float x) {
+  constexpr float kLeast = -87.33f;
+  int t_bits;
+  const float r = ExpParts(AtLeast(x, kLeast), t_bits);
+  return x < kLeast ? 0.0f : r * FromBits((t_bits - 0x4B400000 + 127) << 23);
+}
+
 // Cephes' logf: the mantissa in [sqrt(1/2), sqrt(2)), a polynomial, and the exponent in two parts.
 GRADLOOM_MATH float Log(float x) {
   const bool subnormal = x < 1.17549435e-38f;

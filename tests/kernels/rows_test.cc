@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <string>
 
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/scalar/optimizers.h"
 #include "tests/kernels/compare.h"
 #include "tests/seed/test_seed.h"
 
@@ -120,6 +123,26 @@ TEST(Softmax, LongColumns) {
   };
   for (const char* op : {"Softmax", "LogSoftmax"}) {
     ExpectSameAsReference(Call(op, "", {Float(shape)}, {Float(shape)}, {{"axis", int64_t{0}}}), random, how, std::string("cpu.") + op);
+  }
+}
+
+// exp(-100), as of the masked scores of a Swin transformer, is a subnormal number, with which all later arithmetic would be slow.
+TEST(Softmax, TermsThatWouldBeSubnormalAreZero) {
+  const float x[] = {0, -1, -87.3f, -87.4f, -100, -103.9f, -1e30f, -std::numeric_limits<float>::infinity()};
+  float y[8];
+  BestLoops().exp_scaled(x, y, 8, 1);
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(y[i] / std::exp(x[i]), 1, 1e-6) << x[i];
+  for (int i = 3; i < 8; ++i) EXPECT_EQ(y[i], 0) << x[i];
+  std::mt19937_64 random(TestSeed());
+  for (const int64_t axis : {0, 1}) {
+    const Shape shape = axis == 0 ? Shape{700, 9} : Shape{9, 700};
+    Comparison how{.absolute = 1.2e-38, .relative = 1e-5};
+    how.fill = [&](int, Tensor& tensor, std::mt19937_64& draw) {
+      std::uniform_real_distribution<float> score(-110, 0);
+      for (float& to : tensor.as<float>()) to = draw() % 8 == 0 ? -std::numeric_limits<float>::infinity() : score(draw);
+      return true;
+    };
+    ExpectSameAsReference(Call("Softmax", "", {Float(shape)}, {Float(shape)}, {{"axis", axis}}), random, how, "cpu.Softmax");
   }
 }
 
@@ -345,6 +368,39 @@ TEST(Optimizers, MatchTheReferenceBitForBit) {
           random, {.absolute = 0, .relative = 0});
     }
   }
+}
+
+// Rounding would keep moments of parameters without gradients among the subnormal numbers for ever, where arithmetic is slow. Mean squares
+// are only set to zero where something is added to their root.
+TEST(Optimizers, MomentsWithoutGradientsBecomeZero) {
+  float parameter = 1, buffer = 1e-30f, average = 1e-30f, square = 1e-36f, delta = 1e-36f;
+  const auto momentum = scalar::MakeStep<float>(scalar::SgdOptions{.momentum = 0.9}, 0.1, int64_t{2});
+  for (int i = 0; i < 400; ++i) scalar::MomentumElement(momentum, 0.0f, parameter, buffer);
+  EXPECT_EQ(buffer, 0);
+  const auto adam = scalar::MakeStep<float>(scalar::AdamOptions{}, 0.1, int64_t{1000});
+  for (int i = 0; i < 10000; ++i) scalar::AdamElement(adam, 0.0f, parameter, average, square);
+  EXPECT_EQ(average, 0);
+  EXPECT_EQ(square, 0);
+  square = 1e-36f, buffer = average = 1e-30f;
+  const auto rms = scalar::MakeStep<float>(scalar::RmsPropOptions{.alpha = 0.9, .momentum = 0.9, .centered = true}, 0.1, int64_t{1});
+  for (int i = 0; i < 400; ++i) scalar::RmsPropElement(rms, 0.0f, parameter, square, buffer, average);
+  EXPECT_EQ(square, 0);
+  EXPECT_EQ(buffer, 0);
+  EXPECT_EQ(average, 0);
+  square = 1e-36f, average = 1e-30f;
+  const auto adadelta = scalar::MakeStep<float>(scalar::AdadeltaOptions{}, 0.1, int64_t{1});
+  for (int i = 0; i < 400; ++i) scalar::AdadeltaElement(adadelta, 0.0f, parameter, square, delta);
+  EXPECT_EQ(square, 0);
+  EXPECT_EQ(delta, 0);
+  const auto adamax = scalar::MakeStep<float>(scalar::AdamaxOptions{}, 0.1, int64_t{1});
+  for (int i = 0; i < 400; ++i) scalar::AdamaxElement(adamax, 0.0f, parameter, average, square);
+  EXPECT_EQ(average, 0);
+  // PyTorch divides by the root of a subnormal number here.
+  const auto bare = scalar::MakeStep<float>(scalar::AdamOptions{.eps = 0}, 0.1, int64_t{1000});
+  average = square = 0;
+  for (int i = 0; i < 1000; ++i) scalar::AdamElement(bare, 1e-20f, parameter, average, square);
+  EXPECT_GT(square, 0);
+  EXPECT_TRUE(std::isfinite(parameter));
 }
 
 // Padding is updated like the elements, and must stay zero. Without epsilon it would become 0 / 0.

@@ -323,7 +323,7 @@ struct Loops {
   void (*log_softmax_columns)(const float* x, float* y, Index n, Index stride, Index columns, float* work);
   // g = scale p (g - sum(p g)): from the gradient of softmax's output p to the gradient of its input, times `scale`.
   void (*softmax_grad_row)(const float* p, float* g, Index n, float scale);
-  // y[j] = exp(x[j]) * factor.
+  // y[j] = exp(x[j]) * factor for x[j] <= 0; 0 where exp(x[j]) is subnormal.
   void (*exp_scaled)(const float* x, float* y, Index n, float factor);
 
   // The sums of (x - mean)^2 and of g (x - mean).

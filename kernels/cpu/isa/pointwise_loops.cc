@@ -94,7 +94,7 @@ void Fill(float* to, float value, Index n) {
 
 void ExpScaled(const float* x, float* y, Index n, float factor) {
 #pragma omp simd
-  for (Index i = 0; i < n; ++i) y[i] = scalar::Exp(x[i]) * factor;
+  for (Index i = 0; i < n; ++i) y[i] = scalar::ExpTerm(x[i]) * factor;
 }
 
 }  // namespace gradloom::GRADLOOM_ISA

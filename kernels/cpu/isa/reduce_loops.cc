@@ -151,7 +151,7 @@ float LogSumExpRow(const float* x, Index n) {
   for (Index begin = 0; begin < n; begin += kBlock) {
     const Index count = n - begin < kBlock ? n - begin : kBlock;
 #pragma omp simd
-    for (Index i = 0; i < count; ++i) exps[i] = scalar::Exp(x[begin + i] - max);
+    for (Index i = 0; i < count; ++i) exps[i] = scalar::ExpTerm(x[begin + i] - max);
     sum += static_cast<double>(ReduceBlock<SumOf>(exps, count));
   }
   return max + scalar::Log(static_cast<float>(sum));
@@ -164,14 +164,14 @@ void LogSumExpColumns(const float* x, Index rows, Index stride, Index columns, f
     float max[kWide], total[kWide];
     for (Index j = 0; j < count; ++j) max[j] = into[begin + j];
     ReduceColumns<MaxOf>(x + begin, rows, stride, count, max);
-    for (Index j = 0; j < count; ++j) total[j] = scalar::Exp(into[begin + j] - max[j]);
+    for (Index j = 0; j < count; ++j) total[j] = scalar::ExpTerm(into[begin + j] - max[j]);
     for (Index r = 0; r < rows; r += kColumnBlock) {
       const Index end = rows - r < kColumnBlock ? rows : r + kColumnBlock;
       float sums[kWide] = {};
       for (Index i = r; i < end; ++i) {
         const float* from = x + i * stride + begin;
 #pragma omp simd
-        for (Index j = 0; j < count; ++j) sums[j] += scalar::Exp(from[j] - max[j]);
+        for (Index j = 0; j < count; ++j) sums[j] += scalar::ExpTerm(from[j] - max[j]);
       }
       for (Index j = 0; j < count; ++j) total[j] += sums[j];
     }

@@ -19,7 +19,7 @@ constexpr Index kVectorsPerSum = 32;  // summed one after the other, so that rou
 // y = exp(x - shift) for a vector; y may be x.
 GRADLOOM_INLINE Vector ExpVector(const float* x, float* y, float shift) {
 #pragma omp simd
-  for (Index i = 0; i < kLanes; ++i) y[i] = scalar::Exp(x[i] - shift);
+  for (Index i = 0; i < kLanes; ++i) y[i] = scalar::ExpTerm(x[i] - shift);
   return Load(y);
 }
 
@@ -91,7 +91,7 @@ void LogSoftmaxRow(const float* x, float* y, Index n) {
   for (Index begin = 0; begin < n; begin += kBlock) {
     const Index count = n - begin < kBlock ? n - begin : kBlock;
 #pragma omp simd
-    for (Index i = 0; i < count; ++i) exps[i] = scalar::Exp(x[begin + i] - shift);
+    for (Index i = 0; i < count; ++i) exps[i] = scalar::ExpTerm(x[begin + i] - shift);
     sum += static_cast<double>(kRowReductions[kSum](exps, count));
   }
   // Not x - (shift + log_sum): that sum has no bits left for the logarithm of large scores.
@@ -119,7 +119,7 @@ GRADLOOM_INLINE void ColumnStatistics(const float* x, Index n, Index stride, Ind
       for (Index r = begin; r < end; ++r) {
         const float* row = x + r * stride + first;
 #pragma omp simd
-        for (Index j = 0; j < count; ++j) part[j] += scalar::Exp(row[j] - work[first + j]);
+        for (Index j = 0; j < count; ++j) part[j] += scalar::ExpTerm(row[j] - work[first + j]);
       }
       for (Index j = 0; j < count; ++j) sums[first + j] += part[j];
     }
@@ -137,7 +137,7 @@ void SoftmaxColumns(const float* x, float* y, Index n, Index stride, Index colum
     const float* from = x + r * stride;
     float* to = y + r * stride;
 #pragma omp simd
-    for (Index j = 0; j < columns; ++j) to[j] = scalar::Exp(from[j] - work[j]) * scales[j];
+    for (Index j = 0; j < columns; ++j) to[j] = scalar::ExpTerm(from[j] - work[j]) * scales[j];
   }
 }
 
