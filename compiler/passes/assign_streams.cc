@@ -77,7 +77,9 @@ double SharedMakespan(const Graph& graph, const Chains& chains, const std::vecto
     size_t next = 0;
     bool running = false;
   };
-  std::vector<Lane> lanes(static_cast<size_t>(1 + *std::max_element(stream.begin(), stream.end())));
+  int last = 0;
+  for (int of_node : stream) last = std::max(last, of_node);
+  std::vector<Lane> lanes(static_cast<size_t>(last + 1));
   for (size_t i = 0; i < stream.size(); ++i) {
     if (stream[i] >= 0) lanes[static_cast<size_t>(stream[i])].nodes.push_back(static_cast<int>(i));
   }

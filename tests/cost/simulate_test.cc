@@ -29,8 +29,9 @@ Model BranchesOf(int64_t size) {
 }
 
 // For the CPU that runs the test the sizes are only numbers: nothing is computed.
-Plan PlanOf(int64_t size, int streams) {
+Plan PlanOf(int64_t size, int streams, int devices = 1) {
   CompileOptions options;
+  options.recipe.devices = devices;
   options.recipe.device = DeviceKind::kCuda;
   options.recipe.isa = "sm_90";
   options.recipe.streams = streams;
@@ -183,6 +184,16 @@ g (float[N, 4, 2048, 64] q, float[N, 4, 2048, 64] k, float[N, 4, 2048, 64] v) =>
 TEST(ChooseStreams, SeveralOnAGpuOnlyForSmallLaunches) {
   EXPECT_GT(ComputeStreams(PlanOf(64, 0)), 1U);
   EXPECT_EQ(ComputeStreams(PlanOf(8192, 0)), 1U);
+}
+
+// Two samples on three GPUs leave the last one without a launch.
+TEST(ChooseStreams, OneForADeviceWithoutSamples) {
+  const Plan plan = PlanOf(2, 0, 3);
+  const RankBinding& last = plan.entries.at(0).ranks.at(2);
+  EXPECT_EQ(last.shard_length, 0);
+  const Program& idle = plan.programs.at(static_cast<size_t>(last.program));
+  EXPECT_TRUE(idle.instructions.empty());
+  EXPECT_EQ(idle.streams.size(), 1U);
 }
 
 }  // namespace
