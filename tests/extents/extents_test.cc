@@ -126,6 +126,25 @@ INSTANTIATE_TEST_SUITE_P(Table, Extents, testing::ValuesIn(Cases()), [](const au
   return name;
 });
 
+// The sum and, of more elements, the count exceed what 16 bits hold. The mean does not.
+TEST(DataExtents, MeansIn16Bits) {
+  const Model model = ModelOf({"model",
+                               "f = Sigmoid(rows)\n most = Constant<value_float = 30000.0>()\n g = Mul(f, most)\n q = Cast<to = 10>(g)\n"
+                               " m1 = ReduceMean<keepdims = 0>(q)\n y = Cast<to = 1>(m1)"});
+  const std::map<std::string, Tensor> feeds{{"x", Tensor::From(std::vector<float>(kRows * 4, 0.5F), Shape{kRows, 4})},
+                                            {"m", Tensor::From(std::vector<bool>(kRows, true), Shape{kRows})},
+                                            {"k", Tensor::From(std::vector<bool>(kRows, true), Shape{kRows})},
+                                            {"c", Tensor(DType::kBool, Shape{kRows, 4})},
+                                            {"ids", Tensor(DType::kInt64, Shape{kRows})},
+                                            {"labels", Tensor(DType::kInt64, Shape{kRows})}};
+  ImportOptions known;
+  for (const char* name : {"m", "k", "c", "ids", "labels"}) known.values[name].tensor = feeds.at(name);
+  const auto mean = [&](const ImportOptions& import) { return ElementAsDouble(Trained(model, feeds, import).fetched.at("y").view(), 0); };
+  const double want = mean(known);
+  EXPECT_GT(want, 65504 / 18.0);
+  EXPECT_NEAR(mean({}), want, 1e-3 * want);
+}
+
 // A loss graph sees the valid part of an output, and the same part of targets that share the output's extent.
 TEST(DataExtents, LossGraphSeesTheValidPart) {
   LossTerm loss{.type = "graph"};

@@ -39,8 +39,12 @@ void ExtentNode::Reduce() {
   std::vector<ValueId> operands = node_.inputs;
   operands[0] = Masked(data, mixed, fill);
   if (op == "ReduceMean") {
-    const ValueId sum = Op("ReduceSum", operands, node_.attributes);
-    Last("Div", {sum, Op("Cast", {ScalarOf(count)}, {{"to", static_cast<int64_t>(type)}})});
+    // A sum or a count may be too large for 16 bits, and a count has more digits than they hold.
+    const bool widens = Is16BitFloat(type);
+    const Attributes wide{{"to", static_cast<int64_t>(widens ? DType::kFloat32 : type)}}, narrow{{"to", static_cast<int64_t>(type)}};
+    if (widens) operands[0] = Op("Cast", {operands[0]}, wide);
+    const std::vector<ValueId> quotient = {Op("ReduceSum", operands, node_.attributes), Op("Cast", {ScalarOf(count)}, wide)};
+    widens ? Last("Cast", {Op("Div", quotient)}, narrow) : Last("Div", quotient);
   } else {
     Same(operands);
   }
