@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/graph/constants.h"
+#include "compiler/passes/region_bodies.h"
 
 namespace gradloom {
 namespace {
@@ -134,6 +135,12 @@ class FakeQuantize {
 
 }  // namespace
 
-void PassThroughFakeQuantize(GraphBuilder& builder) { FakeQuantize(builder).Run(); }
+void PassThroughFakeQuantize(GraphBuilder& builder) {
+  ForEachBody(builder.graph(), [&](Graph& body) {
+    GraphBuilder inner(body, builder.rules());
+    FakeQuantize(inner).Run();
+  });
+  FakeQuantize(builder).Run();
+}
 
 }  // namespace gradloom

@@ -169,6 +169,28 @@ g (float[N, 3] x) => (float[N, 3] y)
   EXPECT_FLOAT_EQ(session.Get("w").as<float>()[2], -3 - 2 * lr / 3);
 }
 
+// Within a branch that the data of a step chooses.
+TEST(FakeQuantize, InABranch) {
+  Session session(PlanOf(R"(
+g (float[N, 3] x) => (float[N, 3] y)
+<float[3] w = {0.33, 20, -3}, float step = {0.1}, uint8 zero = {10}, float none = {0}>
+{
+  h = Mul (x, w)
+  s = ReduceSum <keepdims = 0> (x)
+  c = Greater (s, none)
+  y = If (c) <
+    then_branch = t () => (float[N, 3] p) { q = QuantizeLinear (h, step, zero) p = DequantizeLinear (q, step, zero) },
+    else_branch = e () => (float[N, 3] n) { n = Neg (h) }>
+})",
+                         1));
+  const Tensor x = Tensor::From<float>({1, 2, 1}, Shape{1, 3});
+  session.Step({{"x", x.view()}});
+  const float lr = static_cast<float>(kRate);
+  EXPECT_FLOAT_EQ(session.Get("w").as<float>()[0], 0.33f - lr / 3);
+  EXPECT_EQ(session.Get("w").as<float>()[1], 20);
+  EXPECT_EQ(session.Get("w").as<float>()[2], -3);
+}
+
 // The traces of a detach() in files of torch.onnx's older exporter: in each form the gradient of y passes to h unchanged.
 TEST(StraightThrough, DifferencesFromStepFunctionsGetNoGradient) {
   for (const char* form : {"d = Sub (s, h) y = Add (h, d)", "d = Sub (s, h) y = Add (d, h)", "d = Sub (h, s) y = Sub (h, d)",
