@@ -466,6 +466,8 @@ sys.exit(138)
     def test_a_number_of_processes_without_its_flag(self):
         for words in (["2", "--", "doctor"], ["2", "doctor"], ["--", "2", "doctor"]):
             self.assertIn("for 2 processes on this host: --nproc-per-node 2", self.run_command(["launch", *words], 4).stderr)
+        for words in (["0", "--", "doctor"], ["--", "0", "doctor"]):
+            self.assertIn("for N processes on this host: --nproc-per-node N", self.run_command(["launch", *words], 4).stderr)
 
     def test_a_killed_run_resumes_and_a_stopped_one_saves(self):
         words = [*TRAIN, "--name", "long", "--out", self.path("runs"), "--resume", "auto", "--save-every", "200"]

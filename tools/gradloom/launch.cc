@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -103,8 +104,10 @@ int Start(const Declared& declared) {
 }  // namespace
 
 std::string HelpForCount(std::string_view word) {
-  if (!ReadNumber<int>(word)) return "";
-  return "for " + std::string(word) + " processes on this host: --nproc-per-node " + std::string(word);
+  const std::optional<int> count = ReadNumber<int>(word);
+  if (!count) return "";
+  const std::string number = *count < 1 ? "N" : std::string(word);
+  return "for " + number + " processes on this host: --nproc-per-node " + number;
 }
 
 Action DeclareLaunch(CLI::App& app) {
