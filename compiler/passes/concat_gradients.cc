@@ -39,7 +39,7 @@ class Joiner {
       Terms terms = TermsOf(node);
       if (terms.parts.size() < 2) continue;
       emits.emplace(static_cast<int>(i), [this, terms = std::move(terms), result = node.outputs[0], phase = node.phase,
-                                          origin = node.origin, device = node.device] { Emit(terms, result, phase, origin, device); });
+                                          origin = node.origin] { Emit(terms, result, phase, origin); });
     }
     ReplaceNodes(graph_, emits);
   }
@@ -116,10 +116,9 @@ class Joiner {
     return terms;
   }
 
-  void Emit(const Terms& terms, ValueId result, Phase phase, const std::string& origin, int device) {
+  void Emit(const Terms& terms, ValueId result, Phase phase, const std::string& origin) {
     b_.set_phase(phase);
     b_.set_origin(origin);
-    const size_t before = graph_.nodes.size();
     const ValueType whole = graph_.type(result);
     const int axis = terms.parts.front().at.axis;
     std::vector<ValueId> pieces;
@@ -145,7 +144,6 @@ class Joiner {
     last.phase = phase;
     last.origin = origin;
     graph_.AddNode(std::move(last));
-    for (size_t i = before; i < graph_.nodes.size(); ++i) graph_.nodes[i].device = device;
   }
 
   GraphBuilder& b_;

@@ -78,7 +78,6 @@ class Fuser {
     Node node{.op = op, .domain = std::string(kGradloomDomain), .inputs = gemm.inputs, .outputs = {}, .attributes = gemm.attributes};
     for (const char* factor : {"alpha", "beta"}) node.attributes.erase(factor);
     node.phase = gemm.phase;
-    node.device = gemm.device;
     node.origin = gemm.origin;
     return node;
   }
@@ -93,7 +92,6 @@ class Fuser {
       form.outputs[k] = graph_.AddValue(form.origin + "/matrix", value.dtype, shapes[k], value.role);
       views.push_back({.op = "Reshape", .inputs = {form.outputs[k], b_.Ints(value.shape.dims())}, .outputs = {value.id}});
       views.back().phase = form.phase;
-      views.back().device = form.device;
       views.back().origin = form.origin;
     }
     graph_.AddNode(std::move(form));

@@ -131,7 +131,6 @@ class MaskFuser {
     if (mask.low) node.attributes.set("low", *mask.low);
     if (mask.high) node.attributes.set("high", *mask.high);
     node.phase = norm.phase;
-    node.device = norm.device;
     node.origin = norm.origin;
     return node;
   }

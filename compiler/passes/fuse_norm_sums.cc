@@ -81,7 +81,6 @@ class SumFuser {
 
   void Append(Node node, const Node& like) {
     node.phase = like.phase;
-    node.device = like.device;
     node.origin = like.origin;
     graph_.AddNode(std::move(node));
   }

@@ -91,7 +91,11 @@ void ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_p
   graph.nodes.clear();
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
     if (const auto found = by_position.find(i); found != by_position.end()) {
+      size_t made = graph.nodes.size();
       found->second();
+      for (; made < graph.nodes.size(); ++made) {
+        if (graph.nodes[made].device < 0) graph.nodes[made].device = nodes[static_cast<size_t>(i)].device;
+      }
     } else {
       graph.nodes.push_back(std::move(nodes[static_cast<size_t>(i)]));
     }

@@ -50,7 +50,8 @@ class ForwardNodes {
   std::map<ValueId, std::vector<Node*>> by_first_;  // nodes of the forward phase, by their first operand
 };
 
-// Replaces the node at each position: calls the function, which appends nodes that make the same values. Then removes dead nodes.
+// Replaces the node at each position: calls the function, which appends nodes that make the same values, on the node's device unless they
+// have one. Then removes dead nodes.
 void ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position);
 
 // The same for each match that `find(node)` returns, as a std::optional. `result` of a match is the value that `emit(match)` makes by other

@@ -377,7 +377,7 @@ class Packer {
 
   // Adds a reshape of `from` that makes `to`, after or before the node of attention.
   void AddReshape(const Node& like, ValueId from, ValueId to) {
-    Node view{.op = "Reshape", .inputs = {from, b_.Ints(b_.shape(to).dims())}, .outputs = {to}, .phase = like.phase, .device = like.device};
+    Node view{.op = "Reshape", .inputs = {from, b_.Ints(b_.shape(to).dims())}, .outputs = {to}, .phase = like.phase};
     view.origin = like.origin;
     graph_.AddNode(std::move(view));
   }

@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "compiler/compile.h"
+#include "compiler/onnx_loss.h"
 #include "runtime/plan/memory_report.h"
 #include "tests/passes/small_training.h"
 
@@ -115,6 +118,28 @@ TEST(GatherTail, WeightsOfTheTailAreOnOneDevice) {
   }
   const MemoryReport report = ReportMemory(plan);
   EXPECT_GT(report.places[1].total_bytes(), report.places[0].total_bytes());
+}
+
+// The loss is on the device that gathers, and so is what replaces a part of it.
+TEST(GatherTail, ReplacedNodesOfTheLossStayThere) {
+  LossTerm loss{.type = "graph"};
+  loss.graph = std::make_shared<const OnnxLoss>(Model::FromText(R"(<ir_version: 10, opset_import: ["": 21]>
+  l (float[n,3] z, float[n,3] t) => (float loss) {
+    p = Sigmoid(z)
+    q = Log(p)
+    m = Mul(q, t)
+    loss = ReduceMean<keepdims = 0>(m)
+  })"));
+  CompileOptions options = OptionsFor({loss}, 2, {8});
+  options.recipe.gather_to = 0;
+  options.control.disabled = {"fuse_pointwise"};
+  const Plan plan = Compile(ModelOf(kNet), options);
+  const auto launches = [&](size_t rank) {
+    const Program& program = plan.programs[static_cast<size_t>(plan.entries.front().ranks.at(rank).program)];
+    return std::ranges::count(program.instructions, "Softplus", &Instruction::op);
+  };
+  EXPECT_GT(launches(0), 0);
+  EXPECT_EQ(launches(1), 0);
 }
 
 TEST(GatherTail, RejectsInvalidDevices) {
