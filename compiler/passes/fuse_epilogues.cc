@@ -115,7 +115,7 @@ class Fuser {
     Remove(at);
   }
 
-  // The operand of the GELU is kept. ONNX's Gelu does not take bfloat16, so there is a cast before it and one after it; the result of the
+  // The operand of the GELU is kept. A GELU that the file computes in float32 has a cast before it and one after it; the result of the
   // latter is computed instead.
   void VisitGelu(int at) {
     const ValueId x = Viewed(Lowered(Viewed(NodeAt(at).inputs[0])));

@@ -123,7 +123,7 @@ bool Agrees(const Tensor& numbers, double tolerance, const std::function<double(
 
 }  // namespace
 
-void FuseGelu(Graph& graph) {
+std::map<NodeId, NodeId> FuseGelu(Graph& graph) {
   const Uses uses(graph);
   std::map<int, std::function<void()>> layers;
   for (const Value& value : graph.values()) {
@@ -144,7 +144,7 @@ void FuseGelu(Graph& graph) {
       return true;
     });
   }
-  ReplaceNodes(graph, layers);
+  return ReplaceNodes(graph, layers);
 }
 
 std::optional<GeluGradient> FindGeluGradient(const Graph& graph, const Uses& uses, ValueId x, ValueId gradient) {

@@ -1,6 +1,7 @@
 // Finds GELU, and the derivative of its tanh form, however they are written.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 
@@ -9,8 +10,9 @@
 namespace gradloom {
 
 // Replaces the operators that exporters write for it by one Gelu. An elementwise expression of one value is recognized by its results for
-// many numbers: two expressions that agree there to five digits are the same function, and GELU's forms differ in the fourth.
-void FuseGelu(Graph& graph);
+// many numbers: two expressions that agree there to five digits are the same function, and GELU's forms differ in the fourth. Returns what
+// ReplaceNodes returns.
+std::map<NodeId, NodeId> FuseGelu(Graph& graph);
 
 struct GeluGradient {
   ValueId value = kNoValue;  // gradient times the derivative of GELU

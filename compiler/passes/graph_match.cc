@@ -85,22 +85,26 @@ Node* ForwardNodes::Of(const Node& gradient, size_t operands, const std::functio
   return forward == found->second.end() ? nullptr : *forward;
 }
 
-void ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position) {
-  if (by_position.empty()) return;
+std::map<NodeId, NodeId> ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position) {
+  std::map<NodeId, NodeId> replaced;
+  if (by_position.empty()) return replaced;
   std::vector<Node> nodes = std::move(graph.nodes);
   graph.nodes.clear();
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
     if (const auto found = by_position.find(i); found != by_position.end()) {
+      const Node& node = nodes[static_cast<size_t>(i)];
       size_t made = graph.nodes.size();
       found->second();
       for (; made < graph.nodes.size(); ++made) {
-        if (graph.nodes[made].device < 0) graph.nodes[made].device = nodes[static_cast<size_t>(i)].device;
+        if (graph.nodes[made].device < 0) graph.nodes[made].device = node.device;
+        replaced.emplace(graph.nodes[made].id, node.id);
       }
     } else {
       graph.nodes.push_back(std::move(nodes[static_cast<size_t>(i)]));
     }
   }
   RemoveDeadNodes(graph);
+  return replaced;
 }
 
 }  // namespace gradloom

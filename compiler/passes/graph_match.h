@@ -51,8 +51,9 @@ class ForwardNodes {
 };
 
 // Replaces the node at each position: calls the function, which appends nodes that make the same values, on the node's device unless they
-// have one. Then removes dead nodes.
-void ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position);
+// have one. Then removes dead nodes. Returns the ids of the appended nodes, each with that of the node that it replaces or helps to
+// replace.
+std::map<NodeId, NodeId> ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position);
 
 // The same for each match that `find(node)` returns, as a std::optional. `result` of a match is the value that `emit(match)` makes by other
 // nodes, in place of the node that made it.

@@ -28,8 +28,7 @@ class Guard {
       if (node.op == "Max" || node.op == "Clip") GuardRaisedLog(node);
       if (node.op == "Log" && IsRunningSumOfExponentials(node.inputs[0])) GuardLog(static_cast<int>(i), node);
     }
-    if (!emits_.empty()) ReplaceNodes(graph_, emits_);
-    return replaced_;
+    return ReplaceNodes(graph_, emits_);
   }
 
  private:
@@ -42,13 +41,11 @@ class Guard {
   // Has `emit` make the outputs of the node at this position.
   void Replace(int position, std::function<void()> emit) {
     const Node& node = graph_.nodes[static_cast<size_t>(position)];
-    emits_.emplace(position, [this, emit = std::move(emit), id = node.id, phase = node.phase, origin = node.origin] {
+    emits_.emplace(position, [this, emit = std::move(emit), phase = node.phase, origin = node.origin] {
       const Phase before = b_.phase();
       b_.set_phase(phase);
       b_.set_origin(origin);
-      const NodeId first = graph_.next_node_id();
       emit();
-      for (NodeId made = first; made < graph_.next_node_id(); ++made) replaced_.emplace(made, id);
       b_.set_origin("");
       b_.set_phase(before);
     });
@@ -168,7 +165,6 @@ class Guard {
   Graph& graph_;
   const GraphMatch match_;
   std::map<int, std::function<void()>> emits_;  // by the position of the node that they replace
-  std::map<NodeId, NodeId> replaced_;
 };
 
 }  // namespace

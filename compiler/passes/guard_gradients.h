@@ -13,8 +13,7 @@ namespace gradloom {
 // - a logarithm that is raised to a constant: it has no gradient at 0 (binary_cross_entropy),
 // - the logarithm of a running sum of exponentials: it has no gradient while the sum is 0 (logcumsumexp),
 // - atan2: divides the coordinate of smaller magnitude by the other one, so its gradient exists on the axes.
-// Results stay the same, those of atan2 up to rounding. Returns the ids of the new nodes, each with that of the node that it is part of the
-// replacement of.
+// Results stay the same, those of atan2 up to rounding. Returns what ReplaceNodes returns.
 std::map<NodeId, NodeId> GuardGradients(GraphBuilder& builder);
 
 }  // namespace gradloom

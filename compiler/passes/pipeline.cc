@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <vector>
 
 #include "compiler/graph/text.h"
@@ -128,10 +129,17 @@ void RunFuseAttention(PassContext& c) {
       {.trained_masks = cpu && !low, .fewest_causal = cpu || low ? 0 : kTwoBlocks, .fewest_causal_dropped = cpu ? 0 : kTwoBlocks});
 }
 
+// What replaces nodes of the model is a part of it, although the loss has been added.
+void KeepInModel(PassContext& c, const std::map<NodeId, NodeId>& replaced) {
+  for (const auto& [made, before] : replaced) {
+    if (before < c.first_loss_node || c.later_model_nodes.contains(before)) c.later_model_nodes.insert(made);
+  }
+}
+
 void RunFuseGelu(PassContext& c) {
   // On GPUs, fuse_epilogues needs Gelu nodes. On the CPU, they save the roundings between the operators that they replace.
   const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
-  if (MayFuseLayers(c) && low) FuseGelu(c.graph);
+  if (MayFuseLayers(c) && low) KeepInModel(c, FuseGelu(c.graph));
 }
 
 // Also if nodes are placed by name: it is needed for finite results, and a Softplus keeps the name of the operator that it replaces.
@@ -142,9 +150,7 @@ void RunGuardGradients(PassContext& c) {
   RunOnBodies(
       c, [](GraphBuilder& builder) { GuardGradients(builder); }, /*outermost=*/false);
   GraphBuilder builder(c.graph, c.rules);
-  for (const auto& [made, replaced] : GuardGradients(builder)) {
-    if (replaced < c.first_loss_node) c.later_model_nodes.insert(made);
-  }
+  KeepInModel(c, GuardGradients(builder));
 }
 
 void RunFuseLinear(PassContext& c) {

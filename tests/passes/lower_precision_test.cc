@@ -5,14 +5,17 @@
 
 #include <algorithm>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "compiler/compile.h"
 #include "compiler/graph/builder.h"
 #include "compiler/graph/verify_graph.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/simplify.h"
+#include "tests/passes/small_training.h"
 
 namespace gradloom {
 namespace {
@@ -172,6 +175,28 @@ TEST(AllowTf32, MarksFloat32ProductsAndTheirGradients) {
     marked += static_cast<int>(node.attributes.Int("allow_tf32", 0));
   }
   EXPECT_EQ(marked, 2);
+}
+
+// The node that replaces those of a GELU is one of the model, although the loss has been added by then.
+TEST(LowerPrecision, LowersAFusedGelu) {
+  std::mt19937 random(2);
+  const Model model =
+      ModelOf("g (float[N, 4] x) => (float[N, 4] y)\n<" + Weights(random, "w", {4, 4}) + ", " + Weights(random, "v", {4, 4}) +
+              ", float root = {1.4142135}, float one = {1}, float half = {0.5}>\n"
+              "{ h = MatMul (x, w)\n d = Div (h, root)\n e = Erf (d)\n p = Add (e, one)\n m = Mul (h, p)\n a = Mul (m, half)\n"
+              "y = MatMul (a, v) }\n");
+  CompileOptions options = OptionsFor({{.type = "mse", .output = "y", .target = "t"}}, 1, {2});
+  options.recipe.precision = Precision::kBfloat16;
+  options.control.disabled = {"fuse_pointwise"};
+  const Plan plan = Compile(model, options);
+  const Program& program = plan.programs.front();
+  int found = 0;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.op != "Gelu") continue;
+    ++found;
+    for (const Use& use : instruction.uses) EXPECT_EQ(program.buffers[static_cast<size_t>(use.buffer)].dtype, DType::kBfloat16);
+  }
+  EXPECT_GT(found, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, LowerPrecisionTest, testing::Values(DType::kBfloat16, DType::kFloat16),
