@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <map>
+#include <type_traits>
 #include <vector>
 
 #include "compiler/graph/text.h"
@@ -66,6 +68,50 @@
 namespace gradloom {
 namespace {
 
+// Conditions of passes.
+bool OnGpus(const PassContext& c) { return c.recipe.device == DeviceKind::kCuda; }
+bool IsDivided(const PassContext& c) { return c.divided; }
+bool RoundsToTf32(const PassContext& c) { return c.recipe.precision == Precision::kTf32; }
+bool SumsStatistics(const PassContext& c) { return c.divided && c.recipe.sync_bn; }
+
+// Copies of a model that each compute the whole batch must compute the same bits.
+bool MayRelaxOrder(const PassContext& c) { return !c.recipe.fixed_order && OnGpus(c) && (c.divided || CopiesOfModel(c) == 1); }
+
+// An update has no model, and parts of a model that are placed by patterns are found by the names of their nodes.
+bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && (c.stages == nullptr || !c.recipe.tail.empty()); }
+
+// A pass that needs nothing else of the context.
+template <auto kPass>
+void Run(PassContext& c) {
+  if constexpr (std::is_invocable_v<decltype(kPass), GraphBuilder&>) {
+    GraphBuilder builder(c.graph, c.rules);
+    kPass(builder);
+  } else if constexpr (std::is_invocable_v<decltype(kPass), Graph&>) {
+    kPass(c.graph);
+  } else {
+    kPass(c.graph, c.scheduled);
+  }
+}
+
+template <auto kPass, bool (*kCondition)(const PassContext&)>
+void RunIf(PassContext& c) {
+  if (kCondition(c)) Run<kPass>(c);
+}
+
+void RunOnBodies(PassContext& c, void (*pass)(GraphBuilder&)) {
+  ForEachBody(c.graph, [&](Graph& body) {
+    GraphBuilder builder(body, c.rules);
+    pass(builder);
+  });
+}
+
+// On the bodies of branches and loops, too.
+template <void (*kPass)(GraphBuilder&)>
+void RunWithBodies(PassContext& c) {
+  RunOnBodies(c, kPass);
+  Run<kPass>(c);
+}
+
 void RunTrainingView(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   // The file's own algorithm defines the training semantics itself.
@@ -74,32 +120,6 @@ void RunTrainingView(PassContext& c) {
   // Must run before unused nodes are removed. Derivatives add nodes that keep statistics, so this runs again with the loss.
   if (c.recipe.UsesFileAlgorithm() && Trains(c.kind)) BindFileUpdates(c);
 }
-
-void RunSeedRandom(PassContext& c) {
-  GraphBuilder builder(c.graph, c.rules);
-  SeedRandom(builder);
-}
-
-void RunExpandDerivatives(PassContext& c) {
-  GraphBuilder builder(c.graph, c.rules);
-  ExpandDerivatives(builder);
-}
-
-// On the bodies of branches and loops, too.
-void RunOnBodies(PassContext& c, void (*pass)(GraphBuilder& builder), bool outermost = true) {
-  const auto run = [&](Graph& graph) {
-    GraphBuilder builder(graph, c.rules);
-    pass(builder);
-  };
-  ForEachBody(c.graph, run);
-  if (outermost) run(c.graph);
-}
-
-void RunWriteOutEinsum(PassContext& c) { RunOnBodies(c, WriteOutEinsum); }
-
-// Whether layers may be fused: an update has no model, and parts of a model that are placed by patterns are found by the names of their
-// nodes.
-bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && (c.stages == nullptr || !c.recipe.tail.empty()); }
 
 // The name under which an input is fed.
 const std::string& FeedName(const PassContext& c, ValueId input) {
@@ -142,33 +162,11 @@ void RunFuseGelu(PassContext& c) {
   if (MayFuseLayers(c) && low) KeepInModel(c, FuseGelu(c.graph));
 }
 
-// Also if nodes are placed by name: it is needed for finite results, and a Softplus keeps the name of the operator that it replaces.
-void RunFuseSoftplus(PassContext& c) { RunOnBodies(c, FuseSoftplus); }
-
 void RunGuardGradients(PassContext& c) {
   if (!Trains(c.kind)) return;
-  RunOnBodies(
-      c, [](GraphBuilder& builder) { GuardGradients(builder); }, /*outermost=*/false);
+  RunOnBodies(c, [](GraphBuilder& builder) { GuardGradients(builder); });
   GraphBuilder builder(c.graph, c.rules);
   KeepInModel(c, GuardGradients(builder));
-}
-
-void RunFuseLinear(PassContext& c) {
-  if (!MayFuseLayers(c)) return;
-  GraphBuilder builder(c.graph, c.rules);
-  FuseLinear(builder);
-}
-
-void RunFuseGroupNorm(PassContext& c) {
-  if (!MayFuseLayers(c)) return;
-  GraphBuilder builder(c.graph, c.rules);
-  FuseGroupNorm(builder);
-}
-
-void RunFuseMoves(PassContext& c) {
-  if (!MayFuseLayers(c)) return;
-  GraphBuilder builder(c.graph, c.rules);
-  FuseMoves(builder);
 }
 
 void RunLowerPrecision(PassContext& c) {
@@ -232,24 +230,9 @@ void RunDifferentiate(PassContext& c) {
   DropStops(c.graph);
 }
 
-void RunAllowTf32(PassContext& c) {
-  if (c.recipe.precision == Precision::kTf32) AllowTf32(c.graph);
-}
-
-// Copies of a model that each compute the whole batch must compute the same bits.
-void RunRelaxOrder(PassContext& c) {
-  if (!c.recipe.fixed_order && c.recipe.device == DeviceKind::kCuda && (c.divided || CopiesOfModel(c) == 1)) RelaxOrder(c.graph);
-}
-
 void RunExposeLossSums(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   ExposeLossSums(builder, c.divided);
-}
-
-void RunExposeBatchNormSums(PassContext& c) {
-  if (!c.divided || !c.recipe.sync_bn) return;
-  GraphBuilder builder(c.graph, c.rules);
-  ExposeBatchNormSums(builder);
 }
 
 void RunPlaceDevices(PassContext& c) {
@@ -276,17 +259,8 @@ void RunFoldPads(PassContext& c) {
   RemoveDeadNodes(c.graph);
 }
 
-void RunSimplifyDevice(PassContext& c) {
-  if (c.divided) Simplify(c.graph);
-}
-
 void RunSumPartialValues(PassContext& c) {
   if (c.kind == EntryKind::kUpdate || c.kind == EntryKind::kLastBatch) SumPartialValues(c.graph, BucketBytesOf(c.recipe));
-}
-
-void RunConcatGradients(PassContext& c) {
-  GraphBuilder builder(c.graph, c.rules);
-  ConcatGradients(builder);
 }
 
 void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
@@ -296,40 +270,15 @@ void RunSplitBatchNorm(PassContext& c) {
   SplitBatchNorm(builder, c.recipe.device);
 }
 
-void RunFuseEpilogues(PassContext& c) {
-  if (c.recipe.device != DeviceKind::kCuda) return;
-  GraphBuilder builder(c.graph, c.rules);
-  FuseEpilogues(builder);
-}
-
-void RunNarrowGradients(PassContext& c) { NarrowGradients(c.graph); }
-
-void RunSplitConvBias(PassContext& c) {
-  if (c.recipe.device != DeviceKind::kCuda) return;
-  GraphBuilder builder(c.graph, c.rules);
-  SplitConvBias(builder);
-}
-
 void RunFuseCasts(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   FuseCasts(builder, c.recipe.device == DeviceKind::kCuda);
 }
 
-void RunFuseLossGradient(PassContext& c) {
-  GraphBuilder builder(c.graph, c.rules);
-  FuseLossGradient(builder);
-}
-
 void RunFuseNormSums(PassContext& c) {
-  if (c.recipe.device != DeviceKind::kCuda) return;
+  if (!OnGpus(c)) return;
   GraphBuilder builder(c.graph, c.rules);
   FuseNormSums(builder, c.recipe.memory_limit == 0 && c.recipe.recompute != RecomputeMode::kFull);
-}
-
-void RunFuseNormMasks(PassContext& c) {
-  if (c.recipe.device != DeviceKind::kCuda) return;
-  GraphBuilder builder(c.graph, c.rules);
-  FuseNormMasks(builder);
 }
 
 void RunKeepWeightCopies(PassContext& c) {
@@ -346,13 +295,9 @@ void RunPackAttention(PassContext& c) {
 
 void RunKeepLogSums(PassContext& c) { KeepLogSums(c.graph, c.recipe.device, c.recipe.threads); }
 
-void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
-
 void RunRecompute(PassContext& c) {
   if (c.recompute.bytes > 0) c.recomputed = Recompute(c.graph, c.recompute, c.recipe.device, c.recipe.threads);
 }
-
-void RunOrderGradients(PassContext& c) { OrderGradients(c.graph); }
 
 void RunOrder(PassContext& c) { OrderNodes(c.graph, c.recipe.device, c.recipe.threads); }
 
@@ -360,10 +305,6 @@ void RunFusePointwise(PassContext& c) {
   ForEachBody(c.graph, FusePointwise);
   FusePointwise(c.graph);
 }
-
-void RunCopyStates(PassContext& c) { CopyStates(c.graph); }
-
-void RunLowerBodies(PassContext& c) { LowerBodies(c.graph); }
 
 void RunCopyInputs(PassContext& c) {
   if (c.copies.all || !c.copies.feeds.empty()) CopyInputs(c.graph, c.copies);
@@ -374,12 +315,6 @@ void RunChooseStreams(PassContext& c) {
   const bool one = c.recipe.streams == 0 && c.recomputed.values > 0;
   ChooseStreams(c.graph, one ? 1 : c.recipe.streams, c.recipe.threads, c.scheduled);
 }
-
-void RunAssignStreams(PassContext& c) { AssignStreams(c.graph, c.scheduled); }
-
-void RunInsertEvents(PassContext& c) { InsertEvents(c.graph, c.scheduled); }
-
-void RunElideEvents(PassContext& c) { ElideEvents(c.graph, c.scheduled); }
 
 void RunAssignLayouts(PassContext& c) {
   const std::vector<ValueId> before = c.graph.outputs;
@@ -395,17 +330,11 @@ void RunAssignLayouts(PassContext& c) {
 // Large updates are joined where gradients may live longer, as there is no limit for memory. With other devices they stay apart: each fills
 // time in which the stream would wait for the next gradient's sum.
 void RunJoinUpdates(PassContext& c) {
-  if (c.recipe.device != DeviceKind::kCuda) return;
+  if (!OnGpus(c)) return;
   const bool alone = std::none_of(c.graph.nodes.begin(), c.graph.nodes.end(), IsCollective);
   const bool roomy = c.recipe.memory_limit == 0 && c.recipe.recompute != RecomputeMode::kFull;
   JoinUpdates(c.graph, c.scheduled, alone && roomy ? kJoinedElements : kSmallUpdateElements);
 }
-
-void RunJoinPointwise(PassContext& c) {
-  if (c.recipe.device == DeviceKind::kCuda) JoinPointwise(c.graph, c.scheduled);
-}
-
-void RunChooseKernels(PassContext& c) { ChooseKernels(c.graph, c.scheduled); }
 
 void RunPlanMemory(PassContext& c) {
   PlaceStateAndConstants(c.graph, c.scheduled, c.holders != nullptr ? *c.holders : StateHolders{}, c.plan);
@@ -414,122 +343,129 @@ void RunPlanMemory(PassContext& c) {
 
 void RunEmit(PassContext& c) { c.program = EmitProgram(c.graph, c.scheduled, c.output_buffers); }
 
+// kOptional: may be disabled; the result is the same up to rounding, only slower or larger.
+enum class Need : uint8_t { kRequired, kOptional };
+// What a pass writes: the graph, or how it is scheduled.
+enum class Result : uint8_t { kGraph, kSchedule };
+
 struct Pass {
   const char* name;
   void (*run)(PassContext& context);
-  bool optional = false;  // may be disabled: the result is the same up to rounding, only slower or larger
-  bool changes_graph = true;
+  Need need;
   PassStage stage = PassStage::kDevice;
+  Result result = Result::kGraph;
 };
+using enum Need;
 
 // All passes in order, with the reason for their position.
 constexpr Pass kPasses[] = {
     // Gives the graph its training semantics before any other pass looks at its operators.
-    {"training_view", RunTrainingView, false, true, PassStage::kBatch},
+    {"training_view", RunTrainingView, kRequired, PassStage::kBatch},
     // Before simplification, which must not fold random numbers that differ between batches.
-    {"seed_random", RunSeedRandom, false, true, PassStage::kBatch},
+    {"seed_random", Run<SeedRandom>, kRequired, PassStage::kBatch},
     // On the graph as it will be trained, before any pass that analyzes computations.
-    {"expand_derivatives", RunExpandDerivatives, false, true, PassStage::kBatch},
+    {"expand_derivatives", Run<ExpandDerivatives>, kRequired, PassStage::kBatch},
     // Before fusion, which recognizes attention by its products.
-    {"write_out_einsum", RunWriteOutEinsum, true, true, PassStage::kBatch},
+    {"write_out_einsum", RunWithBodies<WriteOutEinsum>, kOptional, PassStage::kBatch},
     // Before the loss is added: nodes after the model's are those of the loss.
-    {"fuse_attention", RunFuseAttention, true, true, PassStage::kBatch},
-    {"fuse_linear", RunFuseLinear, true, true, PassStage::kBatch},
-    {"fuse_group_norm", RunFuseGroupNorm, true, true, PassStage::kBatch},
-    {"fuse_moves", RunFuseMoves, true, true, PassStage::kBatch},
-    {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
+    {"fuse_attention", RunFuseAttention, kOptional, PassStage::kBatch},
+    {"fuse_linear", RunIf<FuseLinear, MayFuseLayers>, kOptional, PassStage::kBatch},
+    {"fuse_group_norm", RunIf<FuseGroupNorm, MayFuseLayers>, kOptional, PassStage::kBatch},
+    {"fuse_moves", RunIf<FuseMoves, MayFuseLayers>, kOptional, PassStage::kBatch},
+    {"add_loss", RunAddLoss, kRequired, PassStage::kBatch},
     // Before differentiation, so that it sees the sums.
-    {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},
+    {"expose_loss_sums", RunExposeLossSums, kRequired, PassStage::kBatch},
     // Removes shape arithmetic and folds constants, so that differentiation only sees computations.
-    {"simplify_forward", RunSimplify, true, true, PassStage::kBatch},
+    {"simplify_forward", RunSimplify, kOptional, PassStage::kBatch},
     // After simplification, so that its pads are constant, and before differentiation, which would give the Pad a gradient.
-    {"fold_pads", RunFoldPads, true, true, PassStage::kBatch},
+    {"fold_pads", RunFoldPads, kOptional, PassStage::kBatch},
     // After simplification, so that numbers are constants, and before precision is lowered.
-    {"fuse_gelu", RunFuseGelu, true, true, PassStage::kBatch},
-    // In the same place for the same reasons. Not optional: without it, a loss may be infinite.
-    {"fuse_softplus", RunFuseSoftplus, false, true, PassStage::kBatch},
+    {"fuse_gelu", RunFuseGelu, kOptional, PassStage::kBatch},
+    // In the same place for the same reasons. Not optional: without it, a loss may be infinite. So it also runs if nodes are placed by
+    // name; a Softplus keeps the name of the operator that it replaces.
+    {"fuse_softplus", RunWithBodies<FuseSoftplus>, kRequired, PassStage::kBatch},
     // After fuse_softplus, whose results need no guards. Not optional either: without it, a gradient may be NaN.
-    {"guard_gradients", RunGuardGradients, false, true, PassStage::kBatch},
+    {"guard_gradients", RunGuardGradients, kRequired, PassStage::kBatch},
     // Before differentiation, since gradients have the types of their values. After simplification, since constants have no precision to
     // lower.
-    {"lower_precision", RunLowerPrecision, false, true, PassStage::kBatch},
-    {"differentiate", RunDifferentiate, false, true, PassStage::kBatch},
-    {"add_optimizer", RunAddOptimizer, false, true, PassStage::kBatch},
+    {"lower_precision", RunLowerPrecision, kRequired, PassStage::kBatch},
+    {"differentiate", RunDifferentiate, kRequired, PassStage::kBatch},
+    {"add_optimizer", RunAddOptimizer, kRequired, PassStage::kBatch},
     // Gradients of operators repeat common work and multiply by ones, so simplify again.
-    {"simplify", RunSimplify, true, true, PassStage::kBatch},
+    {"simplify", RunSimplify, kOptional, PassStage::kBatch},
     // After differentiation, to include gradients.
-    {"allow_tf32", RunAllowTf32, true, true, PassStage::kBatch},
+    {"allow_tf32", RunIf<AllowTf32, RoundsToTf32>, kOptional, PassStage::kBatch},
     // Before the batch is divided, which may forbid it to a node that each device computes for itself.
-    {"relax_order", RunRelaxOrder, true, true, PassStage::kBatch},
+    {"relax_order", RunIf<RelaxOrder, MayRelaxOrder>, kOptional, PassStage::kBatch},
     // After differentiation, since the gradient has its own sums.
-    {"expose_batch_norm_sums", RunExposeBatchNormSums, false, true, PassStage::kBatch},
+    {"expose_batch_norm_sums", RunIf<ExposeBatchNormSums, SumsStatistics>, kRequired, PassStage::kBatch},
     // All nodes exist, and the batch is not divided yet.
-    {"place_devices", RunPlaceDevices, false, true, PassStage::kBatch},
+    {"place_devices", RunPlaceDevices, kRequired, PassStage::kBatch},
     // If there are several devices, divide_graph.cc divides the batch (replicate_data) and entry_programs.cc splits the stages here, since
     // this makes several graphs of one. This is the first pass per device, because collectives must run in the same order on all devices
     // and later passes may order the nodes of two devices differently.
-    {"sum_partial_values", RunSumPartialValues},
+    {"sum_partial_values", RunSumPartialValues, kRequired},
     // Simplifies what the division needed unchanged.
-    {"simplify_device", RunSimplifyDevice, true},
+    {"simplify_device", RunIf<Simplify, IsDivided>, kOptional},
     // Per device, where slices of samples are ordinary slices; before pointwise fusion, which would take the sums.
-    {"concat_gradients", RunConcatGradients, true},
+    {"concat_gradients", Run<ConcatGradients>, kOptional},
     // Per device; before recompute, which may undo it if memory is short.
-    {"keep_steps", RunKeepSteps, true},
+    {"keep_steps", RunKeepSteps, kOptional},
     // After differentiation, whose rule is for the whole operator; before pointwise fusion.
-    {"split_batch_norm", RunSplitBatchNorm, true},
+    {"split_batch_norm", RunSplitBatchNorm, kOptional},
     // After differentiation and the division of the batch; before pointwise fusion.
-    {"fuse_epilogues", RunFuseEpilogues, true},
+    {"fuse_epilogues", RunIf<FuseEpilogues, OnGpus>, kOptional},
     // After differentiation, whose rule includes the bias; before pointwise fusion.
-    {"split_conv_bias", RunSplitConvBias, true},
+    {"split_conv_bias", RunIf<SplitConvBias, OnGpus>, kOptional},
     // After fuse_epilogues, which expects the casts where differentiation put them.
-    {"fuse_casts", RunFuseCasts, true},
+    {"fuse_casts", RunFuseCasts, kOptional},
     // After fuse_casts, which gives the loss and its gradient their 16-bit forms; per device, where the sum of the weights over all devices
     // no longer depends on the loss. Before nodes are chosen to be recomputed.
-    {"fuse_loss_gradient", RunFuseLossGradient, true},
+    {"fuse_loss_gradient", Run<FuseLossGradient>, kOptional},
     // After gradients are all-reduced; before passes that count the bytes of gradients.
-    {"narrow_gradients", RunNarrowGradients, true},
+    {"narrow_gradients", Run<NarrowGradients>, kOptional},
     // After fuse_casts, which expects casts; before nodes are ordered, because updates come after the readers of copies.
-    {"keep_weight_copies", RunKeepWeightCopies, true},
+    {"keep_weight_copies", RunKeepWeightCopies, kOptional},
     // After the batch is divided and casts are where they stay; before nodes are chosen to be recomputed, which could be the removed
     // copies.
-    {"pack_attention", RunPackAttention, true},
+    {"pack_attention", RunPackAttention, kOptional},
     // After pack_attention, which expects operators without it; before recompute, which may undo it if memory is short.
-    {"keep_log_sums", RunKeepLogSums, true},
+    {"keep_log_sums", RunKeepLogSums, kOptional},
     // After fuse_casts, which makes the normalizations, and pack_attention, which moves casts; before pointwise fusion, which takes sums.
-    {"fuse_norm_sums", RunFuseNormSums, true},
+    {"fuse_norm_sums", RunFuseNormSums, kOptional},
     // After split_batch_norm, whose numbers the masks are computed from; before pointwise operators are remade or fused, which takes masks.
-    {"fuse_norm_masks", RunFuseNormMasks, true},
+    {"fuse_norm_masks", RunIf<FuseNormMasks, OnGpus>, kOptional},
     // After simplification, which would merge the copies; before fusion, which takes the recomputed nodes into its groups.
-    {"remake_pointwise", RunRemakePointwise, true},
+    {"remake_pointwise", Run<RemakePointwise>, kOptional},
     // Does nothing if memory suffices: after memory planning, the caller says how many bytes must be saved.
-    {"recompute", RunRecompute, true},
+    {"recompute", RunRecompute, kOptional},
     // After the last pass that inserts nodes into the backward pass.
-    {"order_gradients", RunOrderGradients, true},
+    {"order_gradients", Run<OrderGradients>, kOptional},
     // Moves updates up to where their gradients are ready, so that gradients die early.
-    {"order_nodes", RunOrder, true},
+    {"order_nodes", RunOrder, kOptional},
     // In execution order, so that a group is never computed after its first reader.
-    {"fuse_pointwise", RunFusePointwise, true},
+    {"fuse_pointwise", RunFusePointwise, kOptional},
     // After simplification, which removes copies, and fusion, which may compute a view as a part of a group.
-    {"copy_states", RunCopyStates},
+    {"copy_states", Run<CopyStates>, kRequired},
     // After fusion, which needs constants of bodies inside them; before layouts, as constants become operands.
-    {"lower_bodies", RunLowerBodies},
+    {"lower_bodies", Run<LowerBodies>, kRequired},
     // After fusion, which would fuse the copies; before streams, since copies need their own.
-    {"copy_inputs", RunCopyInputs, false},
+    {"copy_inputs", RunCopyInputs, kRequired},
     // Before anything that depends on the threads of a stream, such as kernels and their layouts.
-    {"choose_streams", RunChooseStreams, true, false},
+    {"choose_streams", RunChooseStreams, kOptional, PassStage::kDevice, Result::kSchedule},
     // After fusion, whose groups would end at every change of layout; before kernels, which are chosen by layout.
-    {"assign_layouts", RunAssignLayouts, true},
+    {"assign_layouts", RunAssignLayouts, kOptional},
     // After layouts, which would give all members of a joined update the same one.
-    {"join_updates", RunJoinUpdates, true},
-    {"join_pointwise", RunJoinPointwise, true},
+    {"join_updates", RunJoinUpdates, kOptional},
+    {"join_pointwise", RunIf<JoinPointwise, OnGpus>, kOptional},
     // From here on nodes and their order are fixed: kernels, placements and instructions are indexed by position.
-    {"choose_kernels", RunChooseKernels, false, false},
+    {"choose_kernels", Run<ChooseKernels>, kRequired, PassStage::kDevice, Result::kSchedule},
     // Streams and their events: memory may only be shared by values whose uses are ordered.
-    {"assign_streams", RunAssignStreams, false, false},
-    {"insert_events", RunInsertEvents, false, false},
-    {"elide_events", RunElideEvents, true, false},
-    {"plan_memory", RunPlanMemory, false, false},
-    {"emit_program", RunEmit, false, false},
+    {"assign_streams", Run<AssignStreams>, kRequired, PassStage::kDevice, Result::kSchedule},
+    {"insert_events", Run<InsertEvents>, kRequired, PassStage::kDevice, Result::kSchedule},
+    {"elide_events", Run<ElideEvents>, kOptional, PassStage::kDevice, Result::kSchedule},
+    {"plan_memory", RunPlanMemory, kRequired, PassStage::kDevice, Result::kSchedule},
+    {"emit_program", RunEmit, kRequired, PassStage::kDevice, Result::kSchedule},
 };
 
 bool Contains(const std::vector<std::string>& list, const std::string& name) {
@@ -547,7 +483,7 @@ void CheckControl(const PassControl& control) {
   for (const std::string& name : control.disabled) {
     check(name, "--disable-pass");
     for (const Pass& pass : kPasses) {
-      if (pass.name == name && !pass.optional) throw Error(ErrorCode::kConfig, "--disable-pass: '" + name + "' cannot be disabled");
+      if (pass.name == name && pass.need == kRequired) throw Error(ErrorCode::kConfig, "--disable-pass: '" + name + "' cannot be disabled");
     }
   }
 }
@@ -579,7 +515,7 @@ void RunStage(PassContext& context, const PassControl& control, PassStage stage)
     const auto start = std::chrono::steady_clock::now();
     pass.run(context);
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    if (pass.changes_graph) VerifyGraph(context.graph);
+    if (pass.result == Result::kGraph) VerifyGraph(context.graph);
     if (control.log != nullptr) {
       if (control.time_passes) control.log->Time(pass.name, ms, context.graph.nodes.size());
       if (control.dump_after == "all" || control.dump_after == pass.name) {
