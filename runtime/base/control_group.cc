@@ -1,10 +1,16 @@
 #include "runtime/base/control_group.h"
 
+#include <omp.h>
+#include <sched.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <set>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace gradloom {
 namespace {
@@ -89,9 +95,36 @@ GroupLimits LimitsOfThisGroup(const std::string& root, const std::string& groups
   return limits;
 }
 
+namespace {
+
+// The cores on which threads that the calling one starts may run.
+int CoresOfThisThread() {
+  // OpenMP was told to place its threads (OMP_PROC_BIND, OMP_PLACES), and has moved the main thread to one core when it was loaded.
+  if (const int places = omp_get_num_places(); places > 0) {
+    std::set<int> cores;
+    for (int place = 0; place < places; ++place) {
+      std::vector<int> of_place(static_cast<size_t>(omp_get_place_num_procs(place)));
+      omp_get_place_proc_ids(place, of_place.data());
+      cores.insert(of_place.begin(), of_place.end());
+    }
+    return static_cast<int>(cores.size());
+  }
+  // The system refuses a set that is smaller than its own, whose size it does not tell.
+  constexpr size_t kMostSets = 256;
+  for (size_t sets = 1; sets <= kMostSets; sets *= 2) {
+    std::vector<cpu_set_t> allowed(sets);
+    const size_t bytes = sets * sizeof(cpu_set_t);
+    if (::sched_getaffinity(0, bytes, allowed.data()) == 0) return CPU_COUNT_S(bytes, allowed.data());
+    if (errno != EINVAL) break;
+  }
+  // Those of the machine, whatever this process may use.
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
 int AllowedCores() {
-  // The cores that the process may run on.
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = std::max(1, CoresOfThisThread());
   const double share = LimitsOfThisGroup().cores;
   return share > 0 ? std::clamp(static_cast<int>(std::ceil(share)), 1, cores) : cores;
 }

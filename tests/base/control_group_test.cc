@@ -1,9 +1,11 @@
 #include "runtime/base/control_group.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <filesystem>
 #include <string>
+#include <thread>
 
 #include "tests/base/temporary_folder.h"
 
@@ -78,6 +80,20 @@ TEST_F(ControlGroupTest, UnreadableFilesAreNoLimit) {
   }
   EXPECT_EQ(LimitsOfThisGroup("/no/such", "/no/such").cores, 0);
   EXPECT_GE(AllowedCores(), 1);
+}
+
+// As by taskset, by the cpuset of a container, or by a batch system, which leave the other cores of the machine visible.
+TEST(AllowedCoresTest, CountsThoseOfTheThread) {
+  std::thread([] {
+    cpu_set_t allowed;
+    ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    int core = 0;
+    while (!CPU_ISSET(core, &allowed)) ++core;
+    CPU_ZERO(&allowed);
+    CPU_SET(core, &allowed);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof allowed, &allowed), 0);
+    EXPECT_EQ(AllowedCores(), 1);
+  }).join();
 }
 
 }  // namespace

@@ -558,6 +558,15 @@ class UseTest(unittest.TestCase):
         device = self.json(["devices", "--json"])["devices"][0]
         self.assertEqual(device["cores"], len(os.sched_getaffinity(0)))
         self.assertLessEqual(device["memory_free_bytes"], device["memory_total_bytes"])
+        # Of one core, and where OpenMP binds its threads, the main one included.
+        first = str(min(os.sched_getaffinity(0)))
+        for under, environment, cores in ((["taskset", "-c", first], {}, 1), ([], {"OMP_PROC_BIND": "true"}, device["cores"]),
+                                          ([], {"OMP_PLACES": "{%s}" % first}, 1)):
+            said = subprocess.run([*under, GRADLOOM, "devices", "--json"], capture_output=True, text=True, env={**os.environ, **environment}, check=True)
+            self.assertEqual(json.loads(said.stdout)["devices"][0]["cores"], cores, (under, environment))
+            if cores == 1:
+                said = subprocess.run([*under, GRADLOOM, "devices"], capture_output=True, text=True, env={**os.environ, **environment}, check=True)
+                self.assertIn("  cpu  1 core, ", said.stdout)
         self.assertIn("not the folder of a run", self.run_command(["devices", "runs/mian"], 4).stderr)
         shutil.copytree("runs/main", "runs/young")
         os.remove("runs/young/memory.json")

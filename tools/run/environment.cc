@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/control_group.h"
+#include "runtime/base/counted.h"
 #include "runtime/base/version.h"
 #include "runtime/exec/memory.h"
 
@@ -53,7 +54,7 @@ CpuDevice ThisCpu() {
 }
 
 std::string CoresText(const CpuDevice& cpu) {
-  return std::to_string(cpu.cores) + " cores, " + cpu.isa + (cpu.bfloat16.empty() ? "" : ", bfloat16 by " + cpu.bfloat16);
+  return Counted(cpu.cores, "core") + ", " + cpu.isa + (cpu.bfloat16.empty() ? "" : ", bfloat16 by " + cpu.bfloat16);
 }
 
 ProcessMemory ThisProcess() {
