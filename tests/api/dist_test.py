@@ -182,6 +182,30 @@ class DistTest(unittest.TestCase):
             self.assertEqual(session.run(None, {"features": np.zeros((3, 13), np.float32)})[0].shape, (3, 1))
         self.assertEqual(blocks[2].split()[-1], f"./{os.path.basename(DEB)}")
 
+    def test_what_a_program_contains_stays_apart(self):
+        """A program that itself defines all that the libraries of others define, as one does that contains another protobuf: the loader prefers its
+        symbols, and whoever runs into one ends here."""
+        def defined(path):
+            lines = run("nm", "-D", "--defined-only", path).splitlines()
+            return {line.split()[-1].split("@")[0] for line in lines if line.split()[-2] not in "Aa"}
+
+        foreign, system = set(), set()
+        for path in elf_files(f"{self.root}/lib"):
+            if not os.path.basename(path).startswith(("libgradloom", "libgomp")):
+                foreign |= {name.removeprefix("gradloom_") for name in defined(path)}
+        for path in set(re.findall(r"=> (/\S+)", run("ldd", f"{self.root}/lib/libgradloom.so"))):
+            if not path.startswith(self.root) or "libgomp" in path:
+                system |= defined(path)
+        for known in ("dnnl_primitive_create", "jpeg_std_error", "png_create_read_struct", "zip_open"):
+            self.assertIn(known, foreign)
+        self.assertTrue(any("google8protobuf" in name for name in foreign))
+        with open(f"{self.folder}/others.s", "w") as file:
+            file.write(".text\n" + "".join(f'.weak "{name}"\n.type "{name}", @function\n"{name}":\n' for name in sorted(foreign - system)) + "ud2\n"
+                       '.section .note.GNU-stack,"",@progbits\n')
+        run("g++", "-std=c++20", "-rdynamic", f"{self.example}/housing.cc", f"{self.folder}/others.s", f"-I{self.root}/include",
+            f"-L{self.root}/lib", "-lgradloom", f"-Wl,-rpath,{self.root}/lib", "-o", f"{self.folder}/others")
+        self.assertIn("held back: ", run(f"{self.folder}/others", self.example, cwd=self.folder))
+
     def test_plain_compiler(self):
         with open(f"{self.folder}/plain.c", "w") as file:
             file.write("#include <gradloom/gradloom_c.h>\nint main(void) { return GradloomGetApi(1) == 0; }\n")

@@ -38,6 +38,7 @@ def put_libraries(tree, args, folder, names=None):
         if names is None or base(library) in names:
             tree.put_elf(library, f"{folder}/{base(library)}", "$ORIGIN" + PLUGINS.get(base(library), ""))
     renamed = tree.take_along(args.beside + args.system, folder)
+    tree.set_symbols_apart()
     packages = {**system_libraries(args), **{base(file): "" for file in args.beside}}
     return renamed, packages
 
@@ -137,7 +138,8 @@ def deb(args, tree):
         tree.put_elf(library, f"{DEB_LIB}/{'gradloom/' if private else ''}{base(library)}",
                      "$ORIGIN" + PLUGINS[base(library)] if private else "$ORIGIN/gradloom")
     for library in args.beside:
-        tree.put_elf(library, f"{DEB_LIB}/gradloom/{base(library)}", "$ORIGIN")
+        tree.put_foreign(library, f"{DEB_LIB}/gradloom/{base(library)}")
+    tree.set_symbols_apart()
     tree.set_runpaths()
     put_headers(tree, args, "usr/include")
     for path, text in put_packages(tree, args, "lib/x86_64-linux-gnu", "../../../.."):

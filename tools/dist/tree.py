@@ -10,6 +10,12 @@ import subprocess
 # Libraries of every Linux system with a C library that is new enough. They are never included.
 OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
 
+# A process should have one OpenMP, whose threads all of its libraries share. Its interface has versions, and only grows.
+SHARED = "libgomp.so.1"
+
+# The versions of what the libraries of every system define.
+SYSTEM_VERSIONS = ("GLIBC_", "GLIBCXX_", "CXXABI_", "GCC_", "ZLIB_")
+
 # What is compiled into our own files: component -> where its license comes from (the last folders of its path).
 COMPILED_IN = {
     "onnx": ".dist-info/licenses/LICENSE",
@@ -31,6 +37,18 @@ def needed(file):
     return re.findall(r"\(NEEDED\).*\[(.+)\]", text)
 
 
+def symbols(file, defined):
+    """The names that an ELF file defines for others, or those that it uses of others, with their versions ("" without)."""
+    text = subprocess.run(["readelf", "--dyn-syms", "-W", file], check=True, capture_output=True, text=True).stdout
+    for line in text.splitlines():
+        words = line.split()
+        # ABS: the name of a version.
+        if len(words) < 8 or not words[0].rstrip(":").isdigit() or words[4] == "LOCAL" or words[6] == "ABS" or (words[6] != "UND") != defined:
+            continue
+        name, _, version = words[7].partition("@")
+        yield name, version.lstrip("@")
+
+
 class Tree:
     def __init__(self, folder, patchelf):
         self.folder = pathlib.Path(folder)
@@ -39,6 +57,7 @@ class Tree:
         shutil.copyfile(patchelf, self.patchelf)
         self.patchelf.chmod(0o755)
         self.elf = {}  # path -> its RUNPATH
+        self.foreign = []  # paths of the libraries of others
 
     def put(self, source, to, mode=0o644):
         path = self.folder / to
@@ -56,6 +75,11 @@ class Tree:
         """Adds a program or library, which finds others by RUNPATH and not elsewhere."""
         self.elf[self.put(source, to, 0o755)] = runpath
 
+    def put_foreign(self, library, to):
+        self.put_elf(library, to, "$ORIGIN")
+        if os.path.basename(library) != SHARED:
+            self.foreign.append(self.folder / to)
+
     def take_along(self, libraries, folder):
         """Adds foreign libraries. Each is renamed with a hash, since a process may also load the system's libcrypto.so.3."""
         renamed = {}
@@ -63,13 +87,23 @@ class Tree:
             soname = pathlib.Path(library).name
             digest = hashlib.sha256(pathlib.Path(library).read_bytes()).hexdigest()[:8]
             renamed[soname] = soname.replace(".so", f"-{digest}.so", 1)
-            self.put_elf(library, f"{folder}/{renamed[soname]}", "$ORIGIN")
+            self.put_foreign(library, f"{folder}/{renamed[soname]}")
             self._patch("--set-soname", renamed[soname], self.folder / folder / renamed[soname])
         for file in self.elf:
             for soname in needed(file):
                 if soname in renamed:
                     self._patch("--replace-needed", soname, renamed[soname], file)
         return renamed
+
+    def set_symbols_apart(self):
+        """Gives what the foreign libraries define names of our own. The loader takes the first symbol of a name in the whole program, so that of
+        another version which the program itself contains, such as its own protobuf, would otherwise be called in their place."""
+        used_of_system = {name for file in self.elf for name, version in symbols(file, False) if version.startswith(SYSTEM_VERSIONS)}
+        names = {name for file in self.foreign for name, _ in symbols(file, True)} - used_of_system
+        table = self.folder.parent / "symbols"
+        table.write_text("".join(f"{name} gradloom_{name}\n" for name in sorted(names)))
+        for file in self.elf:
+            self._patch("--rename-dynamic-symbols", table, file)
 
     def set_runpaths(self):
         for file, runpath in self.elf.items():
