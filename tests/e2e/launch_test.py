@@ -370,6 +370,28 @@ sys.exit(138)
         _, err = launcher.communicate(timeout=PATIENCE)
         self.assertEqual(launcher.returncode, 138, err)
 
+    def test_programs_have_the_callers_limit_of_open_files(self):
+        """The launcher raises its own."""
+        words = ["sh", "-c", 'ulimit -Sn 100; ulimit -Hn 400; exec "$0" "$@"', GRADLOOM, "launch", "--", "sh", "-c", "ulimit -Sn; ulimit -Hn"]
+        done = subprocess.run(words, env=self.environment(), capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["100", "400"]), done.stderr)
+
+    def test_verbs_are_launched_without_proc(self):
+        """By its absolute path, by a relative one, and by a name in PATH."""
+        script = 'mount -t tmpfs tmpfs /proc || exit 99; shift; exec "$@" launch --nproc-per-node 2 -- explain E-SHAPE'
+        unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", ""]
+        folder, name = os.path.split(GRADLOOM)
+        # The loader learns from /proc where the command's own folder is.
+        found = subprocess.run(["ldd", GRADLOOM], capture_output=True, text=True, check=True).stdout
+        libraries = ":".join({os.path.dirname(line.split()[2]) for line in found.splitlines() if " => /" in line})
+        for word, where in ((GRADLOOM, "/"), (f"./{name}", folder), (name, "/")):
+            variables = self.environment(PATH=f"{folder}:{os.environ['PATH']}", LD_LIBRARY_PATH=libraries)
+            done = subprocess.run([*unshare, word], cwd=where, env=variables, capture_output=True, text=True, timeout=PATIENCE)
+            if "unshare" in done.stderr or done.returncode == 99:
+                self.skipTest("no file system of its own can be had here: " + done.stderr)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("E-SHAPE (exit 2)", done.stdout)
+
     # Logs and messages.
 
     def test_logs(self):

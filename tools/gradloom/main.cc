@@ -1,7 +1,6 @@
 // gradloom <verb> [flags]
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -26,6 +25,7 @@
 #include "runtime/base/version.h"
 #include "tools/config/keys.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/launch/file_limit.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/partial_files.h"
 #include "tools/screen/error_file.h"
@@ -256,15 +256,6 @@ void OpenStandardStreams() {
     if (::fcntl(fd, F_GETFD) == -1) [[maybe_unused]]
       const int opened = ::open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY);
   }
-}
-
-// The soft limit is often 1,024, for programs that use select(), and this one does not. Rank 0 of a large job has a connection to each
-// other process.
-void RaiseFileLimit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::terminate_handler end_before = nullptr;

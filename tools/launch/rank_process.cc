@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 
 #include "runtime/base/descriptor.h"
 #include "runtime/base/error.h"
+#include "tools/launch/file_limit.h"
 
 namespace gradloom {
 namespace {
@@ -57,10 +59,19 @@ void WriteAll(int fd, std::string_view text) {
   }
 }
 
+// The file of this program, whatever has been done to its name. Without /proc, as in some containers, the path by which it was started: the
+// launcher stays in the folder to which it may be relative.
+const char* ThisProgram() {
+  constexpr char kLink[] = "/proc/self/exe";
+  const char* const started = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  return started == nullptr || access(kLink, X_OK) == 0 ? kLink : started;
+}
+
 // Runs in the child, using only calls that are safe between fork and exec. Does not return.
 [[noreturn]] void Become(const char* program, char* const* words, char* const* environment, pid_t parent, int null, const int (&outputs)[2],
                          int failure) {
   setpgid(0, 0);
+  RestoreFileLimit();
   // If the launcher is killed, nothing else would stop the child.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(128 + SIGKILL);
@@ -154,7 +165,7 @@ RankProcess StartRank(const RankCommand& command) {
   if (command.this_program) words.insert(words.begin(), "gradloom");
   for (const auto& [name, value] : command.environment) environment.push_back(name + "=" + value);
   const std::vector<char*> argv = Pointers(words), envp = Pointers(environment);
-  const char* program = command.this_program ? "/proc/self/exe" : words.front().c_str();
+  const char* program = command.this_program ? ThisProgram() : words.front().c_str();
   const pid_t parent = getpid();
   process.pid = fork();
   if (process.pid < 0) RefuseSystem("cannot start a process", "");
