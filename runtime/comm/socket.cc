@@ -65,7 +65,10 @@ std::vector<SocketAddress> Resolve(const std::string& host, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   std::vector<SocketAddress> addresses;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return addresses;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
+    // A container may have neither /etc/hosts nor a name server.
+    return host == "localhost" ? Resolve("127.0.0.1", port) : addresses;
+  }
   for (const addrinfo* i = found; i != nullptr; i = i->ai_next) {
     if (i->ai_family != AF_INET && i->ai_family != AF_INET6) continue;
     SocketAddress& address = addresses.emplace_back();
