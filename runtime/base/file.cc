@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -168,8 +169,9 @@ void OutputFile::Seek(int64_t offset) {
 void OutputFile::Finish() {
   GRADLOOM_CHECK(fd_ >= 0);
   if (!Synced(fd_, calls_)) throw WriteError("cannot write the file", name_, errno);
-  // Network file systems may report a full disk only here.
-  if (calls_.Close(std::exchange(fd_, -1)) != 0) throw WriteError("cannot write the file", name_, errno);
+  // Network file systems may report a full disk only here. An interruption loses nothing: the bytes are synced, and the descriptor is
+  // closed.
+  if (calls_.Close(std::exchange(fd_, -1)) != 0 && errno != EINTR) throw WriteError("cannot write the file", name_, errno);
 }
 
 namespace {
@@ -257,8 +259,10 @@ void SyncFolder(const std::string& folder, FileCalls& calls) {
   if (fd < 0) throw WriteError("cannot sync the folder", folder, errno);
   const int error = Synced(fd, calls) ? 0 : errno;
   calls.Close(fd);
-  // EINVAL: the file system cannot sync folders, so there is nothing to wait for.
-  if (error != 0 && error != EINVAL) throw WriteError("cannot sync the folder", folder, error);
+  // File systems that cannot sync folders say so in various ways. There is nothing to wait for.
+  constexpr int kUnsupported[] = {0, EINVAL, EBADF, ENOSYS, EOPNOTSUPP};
+  if (std::find(std::begin(kUnsupported), std::end(kUnsupported), error) == std::end(kUnsupported))
+    throw WriteError("cannot sync the folder", folder, error);
 }
 
 Error WriteError(const std::string& what, const std::string& path, int error) {
@@ -271,6 +275,8 @@ Error WriteError(const std::string& what, const std::string& path, int error) {
     help = "free some space, or write to another disk";
   } else if (IsShortage(error)) {
     help = "check the process's limits with ulimit -a";
+  } else if (error == ENAMETOOLONG) {
+    help = "use a shorter name: a file is first written under its name and up to 24 bytes more";
   } else if (error == EFBIG) {
     help = "the file system or 'ulimit -f' limits the size of files";
   } else if (error == ENOENT || error == ENOTDIR) {

@@ -73,6 +73,12 @@ TEST(FileTest, RepeatsInterruptedCalls) {
     int Open(const char* path, int flags, mode_t mode) override { return IsInterrupted() ? -1 : FileCalls::Open(path, flags, mode); }
     ssize_t Write(int fd, const void* data, size_t bytes) override { return IsInterrupted() ? -1 : FileCalls::Write(fd, data, bytes); }
     int Sync(int fd) override { return IsInterrupted() ? -1 : FileCalls::Sync(fd); }
+    int Close(int fd) override {
+      // Linux closes the descriptor all the same.
+      FileCalls::Close(fd);
+      errno = EINTR;
+      return -1;
+    }
 
     int interrupted = 0;
 
@@ -91,6 +97,41 @@ TEST(FileTest, RepeatsInterruptedCalls) {
   WriteFileAtomically(folder / "x", "content", calls);
   EXPECT_EQ(ReadWholeFile(folder / "x"), "content");
   EXPECT_EQ(calls.interrupted, 5);  // open, write, sync, and for the folder open and sync
+}
+
+// Some network file systems, and those of virtual machines, cannot sync a folder.
+TEST(FileTest, SyncsFoldersWhereTheSystemCan) {
+  class Refusing : public FileCalls {
+   public:
+    explicit Refusing(int error) : error_(error) {}
+    int Sync(int fd) override {
+      struct stat status;
+      EXPECT_EQ(::fstat(fd, &status), 0);
+      errno = error_;
+      return S_ISDIR(status.st_mode) ? -1 : 0;
+    }
+
+   private:
+    const int error_;
+  };
+  const TemporaryFolder folder;
+  for (const int error : {EINVAL, EBADF, ENOSYS, EOPNOTSUPP}) {
+    Refusing calls(error);
+    EXPECT_NO_THROW(WriteFileAtomically(folder / "x", "content", calls)) << error;
+  }
+  for (const int error : {EIO, ENOSPC, EDQUOT}) {
+    Refusing calls(error);
+    EXPECT_THROW(WriteFileAtomically(folder / "x", "content", calls), Error) << error;
+  }
+}
+
+// The name is allowed, but not the longer one under which it is first written.
+TEST(FileTest, SaysThatANameIsTooLong) {
+  const TemporaryFolder folder;
+  const Error error = ErrorOf([&] { WriteFileAtomically(folder / std::string(250, 'x'), "content"); });
+  EXPECT_EQ(error.code(), ErrorCode::kResource);
+  EXPECT_TRUE(error.help().starts_with("use a shorter name")) << error.help();
+  EXPECT_NO_THROW(WriteFileAtomically(folder / std::string(231, 'x'), "content"));
 }
 
 // A server may have closed its standard streams, and a library in it may print.
