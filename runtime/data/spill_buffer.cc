@@ -47,6 +47,17 @@ void ReadFully(int fd, int64_t offset, char* to, int64_t bytes, const std::strin
   }
 }
 
+// A file without a name, or -1 and errno.
+int OpenUnnamed(const std::string& folder) {
+  const int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  // EISDIR: a kernel before 3.11. NFS, FUSE and overlays of older kernels, the disk of most containers, have no such files.
+  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return fd;
+  std::string name = folder + "/gradloom_XXXXXX";
+  const int named = ::mkostemp(name.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(name.c_str());
+  return named;
+}
+
 }  // namespace
 
 void SpillBuffer::Append(const void* data, int64_t bytes) {
@@ -59,7 +70,7 @@ void SpillBuffer::Append(const void* data, int64_t bytes) {
 void SpillBuffer::Open() {
   const char* named = std::getenv("TMPDIR");
   folder_ = named != nullptr && *named != '\0' ? named : "/tmp";
-  Descriptor file(AboveStandardStreams(::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)));
+  Descriptor file(AboveStandardStreams(OpenUnnamed(folder_)));
   stays_ = file.get() < 0 || IsMemory(file.get());
   if (!stays_) file_ = std::move(file);
 }

@@ -1,11 +1,21 @@
 #include "runtime/data/spill_buffer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <random>
 #include <string>
 
@@ -61,6 +71,44 @@ TEST(SpillBufferTest, RoundTrip) {
     ExpectRanges(buffer, all, random);
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "the file has a name";
+}
+
+// From now on no file system has files without a name, like NFS and the overlays of older kernels.
+bool ForbidUnnamedFiles() {
+  constexpr unsigned kUnnamed = O_TMPFILE & ~O_DIRECTORY;
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, kUnnamed, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {static_cast<unsigned short>(std::size(code)), code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(SpillBufferTest, NeedsNoFilesWithoutNames) {
+  const TemporaryFolder folder;
+  const TemporaryFiles there(folder.path());
+  SpillBuffer probe(0);
+  probe.Append("x", 1);
+  if (!probe.spilled()) GTEST_SKIP() << "the folder for temporary files is in memory";
+  constexpr int kNoFilters = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!ForbidUnnamedFiles()) ::_exit(kNoFilters);
+    EXPECT_LT(::open(folder.path().c_str(), O_TMPFILE | O_RDWR, 0600), 0);
+    std::mt19937 random(6);
+    const std::string all(9 << 20, 'y');
+    SpillBuffer buffer(0);
+    buffer.Append(all.data(), static_cast<int64_t>(all.size()));
+    EXPECT_TRUE(buffer.spilled());
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "the file has a name";
+    ExpectRanges(buffer, all, random);
+    ::_exit(HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNoFilters) GTEST_SKIP() << "the system has no filters of system calls";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(SpillBufferTest, StaysInMemoryWithoutDisk) {
