@@ -1,10 +1,27 @@
 #include "kernels/cpu/onednn.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
 #include <string>
 
 #include "runtime/base/error.h"
 
 namespace gradloom {
+namespace {
+
+// Whether the system lets this process run what it has written to memory. Services are often denied it, and SELinux may deny it to all.
+bool MayMakeCode() {
+  const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* const page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return true;  // a lack of memory is another matter
+  const bool may = mprotect(page, bytes, PROT_READ | PROT_EXEC) == 0;
+  munmap(page, bytes);
+  return may;
+}
+
+}  // namespace
 
 const dnnl::engine& OneDnnEngine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -41,7 +58,13 @@ dnnl::primitive_attr OneDnnUserScratch() {
 OneDnnPrimitive::OneDnnPrimitive(const std::function<dnnl::primitive()>& make, std::vector<Argument> arguments, int threads)
     : threads_(threads) {
   const OneDnnTeam team(threads);
-  primitive_ = make();
+  try {
+    primitive_ = make();
+  } catch (const dnnl::error&) {
+    if (MayMakeCode()) throw;
+    throw Error(ErrorCode::kResource, "the system does not let this process run code that it makes, as oneDNN does for its kernels", "",
+                "set MemoryDenyWriteExecute=no in the unit of systemd, allow execmem in SELinux, or change the container's profile");
+  }
   for (const Argument& argument : arguments) {
     memories_.emplace_back(argument.desc, OneDnnEngine(), nullptr);
     arguments_.push_back({argument.id, memories_.back().get()});

@@ -11,10 +11,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "compiler/compile.h"
 #include "runtime/base/control_group.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/number_text.h"
 #include "runtime/base/read_number.h"
 #include "runtime/base/suggestion.h"
 #include "runtime/device/choose_devices.h"
@@ -134,24 +137,41 @@ Finding CheckGpu() {
   return {Verdict::kWarning, "gpu", "an NVIDIA driver is installed (" + line + "), but training runs on the CPU: " + machine.problem};
 }
 
-// Trains a model with one weight for three steps and compares it with values computed by hand: w = 1, x = 2, t = 6, lr = 0.1, loss = (w x -
-// t)^2, so w becomes 1 + 0.1 * 2 * 2 * 4 = 2.6, then 2.92, then 2.984.
-Finding SelfTest() {
-  constexpr const char* kModel = R"(<ir_version: 8, opset_import: ["" : 17]>
-one_weight (float[1,1] x) => (float[1,1] y) <float[1,1] w = {1.0}> { y = MatMul(x, w) })";
+// Trains the model for three steps, with these values for all elements of its input x and of the target. Returns an element of its weight
+// w.
+double TrainedWeight(const std::string& model, const Shape& inputs, float x, const Shape& targets, float t) {
   CompileOptions options;
   options.recipe.losses = {{.type = "mse", .output = "y", .target = "t"}};
   options.recipe.optimizer.type = "sgd";
   options.recipe.schedule.lr = options.recipe.optimizer.lr = 0.1;
-  options.entries = {{EntryKind::kStep, 1}};
-  Session session(std::make_shared<const Plan>(Compile(Model::FromText(kModel), options)));
-  const float x = 2, t = 6;
-  for (int i = 0; i < 3; ++i) session.Step({{"x", {DType::kFloat32, {1, 1}, &x}}, {"t", {DType::kFloat32, {1, 1}, &t}}});
-  const double w = ElementAsDouble(session.Get("w").view(), 0);
-  const bool right = std::abs(w - 2.984) < 1e-6;
-  return {right ? Verdict::kFine : Verdict::kFailed, "training",
-          right ? "a model with one weight trains to the expected value"
-                : "a model with one weight trained to " + std::to_string(w) + ", expected 2.984"};
+  options.entries = {{EntryKind::kStep, inputs[0]}};
+  Session session(std::make_shared<const Plan>(Compile(Model::FromText(model), options)));
+  const std::vector<float> xs(static_cast<size_t>(inputs.elements()), x), ts(static_cast<size_t>(targets.elements()), t);
+  for (int i = 0; i < 3; ++i) session.Step({{"x", {DType::kFloat32, inputs, xs.data()}}, {"t", {DType::kFloat32, targets, ts.data()}}});
+  return ElementAsDouble(session.Get("w").view(), 0);
+}
+
+Finding SelfTest() {
+  // Computed by hand: w = 1, x = 2, t = 6, loss = (w x - t)^2, so w becomes 1 + 0.1 * 2 * 2 * 4 = 2.6, then 2.92, then 2.984.
+  constexpr const char* kProduct = R"(<ir_version: 8, opset_import: ["" : 17]>
+one_weight (float[1,1] x) => (float[1,1] y) <float[1,1] w = {1.0}> { y = MatMul(x, w) })";
+  // Its kernels are made at run time. All weights are equal: y = 144 w x = 18 w. Of the 512 outputs 32 depend on a weight, whose gradient
+  // is 2 / 512 * 32 * (y - t) x = (18 w - 18) / 64, so each step multiplies 1 - w by 1 - 0.1 * 18 / 64.
+  std::string convolution = R"(<ir_version: 8, opset_import: ["" : 17]>
+convolution (float[2,16,9,9] x) => (float[2,16,4,4] y) <float[16,16,3,3] w = {0.0)";
+  for (int i = 1; i < 16 * 16 * 3 * 3; ++i) convolution += ", 0.0";
+  convolution += "}> { y = Conv<strides = [2, 2]>(x, w) }";
+  try {
+    const double one = TrainedWeight(kProduct, {1, 1}, 2, {1, 1}, 6);
+    if (!(std::abs(one - 2.984) < 1e-6))
+      return {Verdict::kFailed, "training", "a model with one weight trained to " + NumberText(one) + ", expected 2.984"};
+    const double w = TrainedWeight(convolution, {2, 16, 9, 9}, 0.125F, {2, 16, 4, 4}, 18), expected = 1 - std::pow(1 - 1.8 / 64, 3);
+    if (!(std::abs(w - expected) < 1e-6))
+      return {Verdict::kFailed, "training", "a convolution trained to " + NumberText(w) + ", expected " + NumberText(expected)};
+  } catch (const Error& error) {
+    return {Verdict::kFailed, "training", error.message() + (error.help().empty() ? "" : ": " + error.help())};
+  }
+  return {Verdict::kFine, "training", "a model with one weight and a convolution train to the expected values"};
 }
 
 int Doctor(bool json) {
