@@ -52,6 +52,8 @@ dnnl::memory::desc OneDnnDesc(const dnnl::memory::dims& dims, const dnnl::memory
 dnnl::primitive_attr OneDnnUserScratch() {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  // The plan says what is computed in 16 bits, not ONEDNN_DEFAULT_FPMATH_MODE, which is set for other programs.
+  attr.set_fpmath_mode(dnnl::fpmath_mode::strict);
   return attr;
 }
 
