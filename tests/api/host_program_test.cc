@@ -3,6 +3,7 @@
 #include <fenv.h>
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
+#include <locale.h>
 #include <omp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <locale>
@@ -295,6 +297,44 @@ TEST(HostProgram, MayHaveItsOwnLocale) {
     failed = error.what();
   }
   std::locale::global(before);
+  EXPECT_EQ(failed, "");
+  EXPECT_EQ(got, expected);
+}
+
+// The C library's own, which it reads from a file: as the test before, but printf writes 1,5, and strtod reads no 1.5.
+TEST(HostProgram, MayHaveItsOwnDecimalPoint) {
+  // A locale of one category. After the magic number: the offsets of six fields, and these, of which the wide characters are aligned.
+  constexpr uint32_t kHead[] = {0x20031115 ^ LC_NUMERIC, 6, 32, 34, 36, 40, 44, 48};
+  constexpr char kFields[] = ",\0.\0\3\3\0\0,\0\0\0.\0\0\0UTF-8";
+  const std::string folder = TemporaryFile("locales");
+  std::filesystem::create_directories(folder + "/comma");
+  std::ofstream(folder + "/comma/LC_NUMERIC", std::ios::binary)
+      .write(reinterpret_cast<const char*>(kHead), sizeof kHead)
+      .write(kFields, sizeof kFields);
+  const Samples samples(5);
+  const std::vector<float> expected = Trained(CompileHousing(), samples);
+  setenv("LOCPATH", folder.c_str(), 1);
+  const bool there = setlocale(LC_NUMERIC, "comma") != nullptr;
+  char printed[8] = "";
+  std::snprintf(printed, sizeof printed, "%.1f", 1.5);
+  std::vector<float> got;
+  std::string failed;
+  try {
+    const gradloom::Plan plan = CompileHousing({.config_text = "version = 1\n[optimizer]\nlr = 0.01\n"});
+    got = Trained(plan, samples);
+    const auto model = ModelOfText("comma", "g (float[N, 1] x) => (float[N, 1] p) <float[1, 1] w = {0.5}> { p = MatMul (x, w) }");
+    const gradloom::Session session(gradloom::Compile(model, {.loss = gradloom::Loss::Mse("p", "y"), .batch = 1}));
+    if (session.FlatParameters() != std::vector<float>{0.5F}) failed = "0.5 is read as another number";
+    const gradloom::Dataset data("models/data/boston.csv", plan,
+                                 {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}, .eval_split = "12.5%"});
+    gradloom::Trainer(plan, {.train = data, .eval = data.Eval(), .metrics = {"rmse(value, target)"}}).Fit();
+  } catch (const gradloom::Error& error) {
+    failed = error.what();
+  }
+  setlocale(LC_NUMERIC, "C");
+  unsetenv("LOCPATH");
+  if (!there) GTEST_SKIP() << "the C library reads locales from other files";
+  EXPECT_STREQ(printed, "1,5");
   EXPECT_EQ(failed, "");
   EXPECT_EQ(got, expected);
 }
