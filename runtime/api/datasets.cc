@@ -6,8 +6,8 @@
 
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/data/training_data.h"
-#include "runtime/exec/memory.h"
 #include "runtime/plan/sample_axes.h"
 
 namespace gradloom::api {

@@ -24,14 +24,16 @@ int64_t NumberIn(const std::string& file) {
   return in >> number ? number : -1;
 }
 
-// The number that follows a word at the beginning of a line.
-int64_t NumberAfter(const std::string& file, const std::string& word) {
-  std::ifstream in(file);
+// The bytes of a group that the system takes back when it needs memory: its file cache, whether used lately or not, and what it remembers
+// of files. They are free just as MemAvailable counts them for the machine. `prefix`: of the words in memory.stat.
+int64_t Reclaimable(const std::string& folder, const std::string& prefix) {
+  std::ifstream in(folder + "/memory.stat");
   std::string key;
+  int64_t bytes = 0;
   for (int64_t number = 0; in >> key >> number;) {
-    if (key == word) return number;
+    if (key == prefix + "inactive_file" || key == prefix + "active_file" || key == "slab_reclaimable") bytes += number;
   }
-  return 0;
+  return bytes;
 }
 
 void LimitCores(double quota, double period, GroupLimits& limits) {
@@ -52,8 +54,7 @@ void ReadUnified(const std::string& folder, GroupLimits& limits) {
   double quota = 0, period = 0;
   // "max" does not parse as a number.
   if (in >> quota >> period) LimitCores(quota, period, limits);
-  LimitMemory(NumberIn(folder + "/memory.max"), NumberIn(folder + "/memory.current"), NumberAfter(folder + "/memory.stat", "inactive_file"),
-              limits);
+  LimitMemory(NumberIn(folder + "/memory.max"), NumberIn(folder + "/memory.current"), Reclaimable(folder, ""), limits);
 }
 
 // cgroup v1: one tree per controller.
@@ -62,8 +63,8 @@ void ReadCpu(const std::string& folder, GroupLimits& limits) {
              limits);
 }
 void ReadMemory(const std::string& folder, GroupLimits& limits) {
-  LimitMemory(NumberIn(folder + "/memory.limit_in_bytes"), NumberIn(folder + "/memory.usage_in_bytes"),
-              NumberAfter(folder + "/memory.stat", "total_inactive_file"), limits);
+  LimitMemory(NumberIn(folder + "/memory.limit_in_bytes"), NumberIn(folder + "/memory.usage_in_bytes"), Reclaimable(folder, "total_"),
+              limits);
 }
 
 // Calls `read` for the group and all its ancestors. In a container the names may be those of the host while the mounted tree is the

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
-#include "runtime/exec/memory.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/plan/memory_report.h"
 
 namespace gradloom {
@@ -99,7 +99,11 @@ void CheckMachine(const Plan& plan, RankRange own) {
                 "the plan computes with " + std::to_string(threads) + " threads at once; the limit is " + std::to_string(kMaxTeamThreads),
                 "", "compile it with fewer --threads");
   }
-  if (devices == 1) return;
+  if (devices == 1) {
+    return RequireHostMemory(HostBytesOf(plan, own), "a step of the plan",
+                             "weights and optimizer " + MiB(ArenasOf(plan, plan.PlaceOf(static_cast<size_t>(own.first))).state_bytes),
+                             "use a smaller --batch");
+  }
   const int64_t free = FreeHostBytes();
   if (HostBytesOf(plan, own) <= free) return;
   int64_t most = 0, most_state = 0;

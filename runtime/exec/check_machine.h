@@ -11,7 +11,7 @@
 namespace gradloom {
 
 // Throws Error(kLimit) if the devices of these ranks would have too many threads in this process, or if several of them need more memory
-// than is free. A single device that lacks memory is reported when it allocates (HostArena).
+// than is free; Error(kResource) if a single one does.
 void CheckMachine(const Plan& plan, RankRange own);
 
 // The host memory of the CPU devices of these ranks; 0 for other devices.

@@ -10,6 +10,7 @@
 
 #include "runtime/base/default_floats.h"
 #include "runtime/base/fork_count.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/exec/step_at_exit.h"
 
 namespace gradloom {

@@ -1,20 +1,17 @@
 #include "runtime/exec/memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <utility>
 
 #include "runtime/base/checked.h"
-#include "runtime/base/control_group.h"
 #include "runtime/base/error.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/pages.h"
 #include "runtime/base/run_on_threads.h"
 #include "runtime/base/tensor.h"
@@ -62,10 +59,16 @@ void AskForHugePages(std::byte* memory, int64_t bytes) {
   if (stopped.load(std::memory_order_relaxed)) madvise(memory, static_cast<size_t>(bytes), MADV_NOHUGEPAGE);
 }
 
+// The system would promise memory that is not there, and kill the process where a step first writes to it.
+void Require(int64_t bytes, const char* what) {
+  RequireHostMemory(bytes, "the " + std::string(what) + " arena of the plan", "", "use a smaller --batch");
+}
+
 }  // namespace
 
 HostArena::HostArena(int64_t bytes, const char* what) : bytes_(bytes) {
   if (bytes == 0) return;
+  Require(bytes, what);
   const int64_t page = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
   const auto padded = CheckedAdd(bytes, page);
   void* memory = MAP_FAILED;
@@ -83,6 +86,7 @@ HostArena::HostArena(int64_t bytes, const char* what) : bytes_(bytes) {
 
 void HostArena::Grow(int64_t bytes, const char* what) {
   if (bytes <= bytes_) return;
+  Require(bytes - bytes_, what);
   const auto padded = CheckedAdd(bytes, kPageBytes);
   const int64_t mapped = padded ? AlignUp(bytes, kPageBytes) : 0;
   void* const memory =
@@ -117,24 +121,6 @@ HostArena& HostArena::operator=(HostArena&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(mapped_, other.mapped_);
   return *this;
-}
-
-namespace {
-
-int64_t FreeBytesOfMachine() {
-  constexpr char kKey[] = "MemAvailable:";
-  std::ifstream in("/proc/meminfo");
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with(kKey)) return std::strtoll(line.c_str() + sizeof kKey - 1, nullptr, 10) * 1024;
-  }
-  return sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
-}
-
-}  // namespace
-
-int64_t FreeHostBytes() {
-  const int64_t free = FreeBytesOfMachine(), of_group = LimitsOfThisGroup().free_bytes;
-  return of_group < 0 ? free : std::min(free, of_group);
 }
 
 }  // namespace gradloom

@@ -8,7 +8,7 @@ namespace gradloom {
 
 // Zeroed, page-aligned memory that shares no page with other data, so that other memory may be mapped in its place (ParameterShare). Large
 // blocks ask for huge pages. An arena of no bytes has an address, too, by which kernels tell tensors without elements from absent ones.
-// Throws Error(kResource), naming `what` and the size, if the memory is not available.
+// Throws Error(kResource), naming `what` and the size, if the memory is not available (RequireHostMemory).
 class HostArena {
  public:
   HostArena() = default;
@@ -37,8 +37,5 @@ class HostArena {
   int64_t bytes_ = 0;
   int64_t mapped_ = 0;
 };
-
-// Bytes of main memory that are available now.
-int64_t FreeHostBytes();
 
 }  // namespace gradloom

@@ -5,7 +5,7 @@
 
 #include "compiler/passes/loss_info.h"
 #include "runtime/base/error.h"
-#include "runtime/exec/memory.h"
+#include "runtime/base/host_memory.h"
 #include "tools/run/job.h"
 #include "tools/run/loss_terms.h"
 

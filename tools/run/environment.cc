@@ -12,8 +12,8 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/control_group.h"
 #include "runtime/base/counted.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/version.h"
-#include "runtime/exec/memory.h"
 
 namespace gradloom {
 namespace {

@@ -16,6 +16,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/thrown.h"
 #include "runtime/base/version.h"
@@ -23,7 +24,6 @@
 #include "runtime/checkpoint/weight_files.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/exec/check_machine.h"
-#include "runtime/exec/memory.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/job_state.h"
