@@ -17,6 +17,7 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/read_number.h"
 #include "runtime/base/suggestion.h"
@@ -309,7 +310,7 @@ void ReadRow(const std::vector<std::string_view>& fields, const CsvRecords& reco
 CsvColumns Finished(Reading&& reading, int64_t rows) {
   const Shape shape = reading.single ? Shape{rows} : Shape{rows, static_cast<int64_t>(reading.columns.size())};
   CsvColumns columns{.nan_count = reading.nan_count, .first_nan = std::move(reading.first_nan)};
-  if (reading.values.spilled()) {
+  if (reading.values.is_large()) {
     const auto values = std::make_shared<const SpillBuffer>(std::move(reading.values));
     columns.stored = StoredArray{reading.dtype, false, shape,
                                  [values](int64_t offset, void* out, int64_t bytes) { values->ReadAt(offset, out, bytes); }};
@@ -381,7 +382,7 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
                         .dtype = selection.dtype,
                         .classes = selection.classes,
                         .may_be_missing = selection.may_be_missing,
-                        .values = SpillBuffer(options.memory_bytes)});
+                        .values = SpillBuffer(options.memory_bytes, Escaped(path, 4096))});
   }
   int64_t rows = 0;
   Rows row;
@@ -470,7 +471,13 @@ class NamesInColumn {
                       (ignored ? "; write " + std::to_string(*ignored) + " for a class that is not known" : ""));
     }
     only_header_ = names_.empty() && table.records.line() == 1;
-    if (!names_.insert(NameOf(field)).second || std::ssize(names_) <= max_classes) return;
+    if (!names_.insert(NameOf(field)).second) return;
+    bytes_ += std::ssize(field) + kBytesOfName;
+    // The run keeps them in other forms as well: in the order of their numbers, and as text.
+    if (names_.size() % kNamesAtOnce == 0)
+      RequireHostMemory(3 * bytes_, "a column of " + std::to_string(names_.size()) + " names and more", table.records.Place(column_),
+                        "number the names first, or leave the column out with --map");
+    if (std::ssize(names_) <= max_classes) return;
     throw Error(ErrorCode::kData,
                 "'" + Escaped(Trimmed(field), 40) + "' is one name more than the model has classes, " + std::to_string(max_classes),
                 table.records.Place(column_), "check the spelling of the names, or whether this is the column of classes: --map");
@@ -484,7 +491,11 @@ class NamesInColumn {
   }
 
  private:
+  static constexpr size_t kNamesAtOnce = 1 << 16;
+  static constexpr int64_t kBytesOfName = 64;  // besides its letters
+
   const CsvClassRules& rules_;
+  int64_t bytes_ = 0;  // of the names
   size_t column_ = 0;
   bool named_ = true, empty_ = false;
   bool only_header_ = false;  // only the first line has a name

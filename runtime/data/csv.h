@@ -45,7 +45,7 @@ struct CsvSelection {
 // The numbers of a selection: [rows] for a single named column, otherwise [rows, columns].
 struct CsvColumns {
   Tensor values;
-  std::optional<StoredArray> stored;  // the numbers, instead of `values`, if they are too many: CsvOptions::memory_bytes
+  std::optional<StoredArray> stored;  // the numbers, instead of `values`, if they are more than CsvOptions::memory_bytes
   int64_t nan_count = 0;              // NaN (unless it may be missing) and infinite elements, which are accepted and counted
   std::string first_nan;              // position of the first of them: "file:line:column"
 };

@@ -62,17 +62,20 @@ std::set<std::string> ArraysOf(const std::vector<ColumnSource>& sources) {
   return arrays;
 }
 
+// `names`: the arrays of the file.
+Error NoSuchArray(const ColumnSource& source, const std::string& path, const std::vector<std::string>& names) {
+  const std::string known = JoinedTexts(names, [](const std::string& name) { return Escaped(name, 40); });
+  return {ErrorCode::kData, "no array '" + Escaped(source.source) + "'", Escaped(path, 4096),
+          "the file has: " + Escaped(known, 400) + "   (--map " + Escaped(source.name) + "=ARRAY)"};
+}
+
 // The arrays that the sources select, under the sources' names. `names` lists the arrays of the file.
 std::map<std::string, Tensor> Chosen(const std::map<std::string, Tensor>& arrays, const std::vector<ColumnSource>& sources,
                                      const std::string& path, const std::function<std::vector<std::string>()>& names) {
   std::map<std::string, Tensor> columns;
   for (const ColumnSource& source : sources) {
     const auto found = arrays.find(source.source);
-    if (found == arrays.end()) {
-      const std::string known = JoinedTexts(names(), [](const std::string& name) { return Escaped(name, 40); });
-      throw Error(ErrorCode::kData, "no array '" + Escaped(source.source) + "'", Escaped(path, 4096),
-                  "the file has: " + Escaped(known, 400) + "   (--map " + Escaped(source.name) + "=ARRAY)");
-    }
+    if (found == arrays.end()) throw NoSuchArray(source, path, names());
     columns.emplace(source.name, found->second);
   }
   return columns;
@@ -98,6 +101,7 @@ std::map<std::string, Tensor> LoadIdxSet(const std::string& prefix, const std::v
 std::map<std::string, Tensor> ReadWindows(const std::string& path, const std::vector<ColumnSource>& sources, int64_t limit_bytes) {
   const int64_t window = sources.front().window;
   for (const ColumnSource& source : sources) {
+    if (source.source != "tokens" && source.source != "next") throw NoSuchArray(source, path, {"tokens", "next"});
     if (source.window != window) {
       throw Error(ErrorCode::kConfig,
                   "'" + Escaped(sources.front().name) + "' and '" + Escaped(source.name) +
@@ -107,7 +111,7 @@ std::map<std::string, Tensor> ReadWindows(const std::string& path, const std::ve
   }
   TokenWindows windows = WindowsOf(ReadTokens(path, limit_bytes), window, Escaped(path, 4096));
   const std::map<std::string, Tensor> arrays{{"tokens", std::move(windows.tokens)}, {"next", std::move(windows.next)}};
-  return Chosen(arrays, sources, path, [] { return std::vector<std::string>{"tokens", "next"}; });
+  return Chosen(arrays, sources, path, [] { return std::vector<std::string>(); });
 }
 
 DataFileKind KindOfFormat(const DataFile& file) {
@@ -158,17 +162,17 @@ CsvOptions TableOptions(const DataFile& file) {
   return {.delimiter = tabs ? '\t' : CsvOptions::kGuessDelimiter};
 }
 
-std::optional<StoredArray> OpenArray(const DataFile& file, const ColumnSource& source, int64_t unpack_bytes) {
+std::optional<StoredArray> OpenArray(const DataFile& file, const ColumnSource& source, const CopyRule& copies) {
   const std::string& path = file.path;
   switch (KindOfDataFile(file)) {
-    case DataFileKind::kNpy: return OpenNpy(path);
-    case DataFileKind::kNpz: return OpenNpz(path, source.source, unpack_bytes);
-    case DataFileKind::kIdx: return OpenIdx(path, unpack_bytes);
+    case DataFileKind::kNpy: return OpenNpy(path, copies);
+    case DataFileKind::kNpz: return OpenNpz(path, source.source, copies);
+    case DataFileKind::kIdx: return OpenIdx(path, copies);
     case DataFileKind::kTokens: return OpenTokens(path);
     case DataFileKind::kIdxSet: {
       const auto files = IdxFilesOf(path);
       const auto found = files.find(source.source);
-      return found == files.end() ? std::nullopt : OpenIdx(found->second, unpack_bytes);
+      return found == files.end() ? std::nullopt : OpenIdx(found->second, copies);
     }
     case DataFileKind::kTable:
     case DataFileKind::kImages: break;

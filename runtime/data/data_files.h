@@ -75,8 +75,8 @@ CsvOptions TableOptions(const DataFile& file);
 LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources);
 LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources, const CsvOptions& options);
 
-// Opens a source in a file that allows reading single rows; nullopt if it does not, or if the source is not there. For tokens, all of them.
-// A compressed array of `unpack_bytes` or more is unpacked. Throws like LoadData.
-std::optional<StoredArray> OpenArray(const DataFile& file, const ColumnSource& source, int64_t unpack_bytes);
+// Opens a source in a file that allows reading single rows, or of which the rule makes a copy that does; nullopt if there is neither, or if
+// the source is not there. For tokens, all of them. Throws like LoadData.
+std::optional<StoredArray> OpenArray(const DataFile& file, const ColumnSource& source, const CopyRule& copies);
 
 }  // namespace gradloom

@@ -49,6 +49,26 @@ std::vector<int64_t> Count(int64_t from, int64_t to) {
 
 }  // namespace
 
+void RowSource::ReadSeveral(int64_t row, int64_t count, PhiloxKey draw, void* out) const {
+  const int64_t bytes = row_shape().elements() * DTypeBytes(dtype());
+  for (int64_t i = 0; i < count; ++i) Read(row + i, draw, static_cast<std::byte*>(out) + i * bytes);
+}
+
+void ForEachPiece(const RowSource& source, std::span<const int64_t> rows, const std::function<void(const TensorView&)>& use) {
+  constexpr int64_t kPieceBytes = int64_t{1} << 20;
+  const int64_t bytes = source.row_shape().elements() * DTypeBytes(source.dtype());
+  const int64_t most = std::clamp<int64_t>(kPieceBytes / std::max<int64_t>(bytes, 1), 1, std::max<int64_t>(std::ssize(rows), 1));
+  Shape shape{most};
+  for (const int64_t extent : source.row_shape()) shape.push_back(extent);
+  Tensor piece(source.dtype(), shape);
+  for (size_t first = 0, past = 0; first < rows.size(); first = past) {
+    for (past = first + 1; past < rows.size() && past < first + static_cast<size_t>(most) && rows[past] == rows[past - 1] + 1;) ++past;
+    const auto count = static_cast<int64_t>(past - first);
+    source.ReadSeveral(rows[first], count, {}, piece.data());
+    use({piece.dtype(), WithRows(shape, count), piece.data()});
+  }
+}
+
 Shape WithRows(Shape column, int64_t rows) {
   column[0] = rows;
   return column;
@@ -143,6 +163,12 @@ void Dataset::set_source(const std::string& name, std::shared_ptr<const RowSourc
   lazy_columns_.emplace(name, std::move(column));
 }
 
+Shape Dataset::row_shape(const std::string& name) const {
+  if (const auto found = lazy_columns_.find(name); found != lazy_columns_.end()) return found->second.source->row_shape();
+  const Shape& shape = column(name).shape();
+  return Shape(std::vector<int64_t>(shape.begin() + 1, shape.end()));
+}
+
 Dataset Dataset::Select(std::span<const int64_t> rows) const {
   Dataset selected;
   for (const auto& [name, column] : columns_) {
@@ -188,15 +214,46 @@ void CheckNotTooLarge(const std::string& column, const TensorView& from, const T
   }
 }
 
+void CheckSameNumbers(const std::string& column, const TensorView& from, const TensorView& to, int64_t row_elements, int64_t first) {
+  for (int64_t i = 0; !IsFloating(to.dtype) && i < from.elements(); ++i) {
+    const double value = ElementAsDouble(from, i);
+    if (value == ElementAsDouble(to, i)) continue;
+    throw Error(ErrorCode::kData,
+                "row " + std::to_string(first + i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(column) + "' is " +
+                    NumberText(value) + ", but the model expects " + std::string(DTypeName(to.dtype)),
+                "", "the column must hold whole numbers; map another one with --map " + Escaped(column) + "=COLUMN");
+  }
+}
+
 bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping) {
   const std::vector<int64_t> a = WithoutOnes(have), b = WithoutOnes(want);
   if (a == b) return true;
   return reshaping == Dataset::Reshaping::kFlatRows && have.elements() == want.elements() && (a.size() <= 1 || b.size() <= 1);
 }
 
+namespace {
+
+// Throws if rows of one shape cannot be used as rows of the other (Dataset::Fit).
+void CheckRowShape(const std::string& name, const Shape& have, const Shape& want, Dataset::Reshaping reshaping) {
+  if (reshaping == Dataset::Reshaping::kFlatRows && have.rank() <= 1 && have.elements() != want.elements()) {
+    throw Error(
+        ErrorCode::kData,
+        "column '" + Escaped(name) + "' has " + Counted(have.elements(), "value") + " per row, but the model expects " + want.ToString(),
+        "", "map other columns: --map " + Escaped(name) + "=COLUMNS");
+  }
+  if (RowsFit(have, want, reshaping)) return;
+  throw Error(ErrorCode::kShape,
+              "column '" + Escaped(name) + "' has rows of shape " + have.ToString() + ", but the model expects " + want.ToString(), "",
+              "rows are not broadcast or reordered: store '" + Escaped(name) + "' with rows of shape " + want.ToString() +
+                  ", or map other columns: --map " + Escaped(name) + "=COLUMNS");
+}
+
+}  // namespace
+
 void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, Reshaping reshaping) {
+  const Shape have = this->row_shape(name);
+  CheckRowShape(name, have, row_shape, reshaping);
   if (const auto found = lazy_columns_.find(name); found != lazy_columns_.end()) {
-    const Shape have = found->second.source->row_shape();
     const DType made = found->second.source->dtype();
     if (dtype == made && have == row_shape) return;
     throw Error(dtype == made ? ErrorCode::kShape : ErrorCode::kData,
@@ -204,35 +261,12 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, 
                     std::string(DTypeName(dtype)) + row_shape.ToString());
   }
   Tensor column = this->column(name);
-  const Shape have(std::vector<int64_t>(column.shape().begin() + 1, column.shape().end()));
   Shape shape{rows_};
   for (int64_t dim : row_shape) shape.push_back(dim);
-  if (reshaping == Reshaping::kFlatRows && have.rank() <= 1 && have.elements() != row_shape.elements()) {
-    throw Error(ErrorCode::kData,
-                "column '" + Escaped(name) + "' has " + Counted(have.elements(), "value") + " per row, but the model expects " +
-                    row_shape.ToString(),
-                "", "map other columns: --map " + Escaped(name) + "=COLUMNS");
-  }
-  if (!RowsFit(have, row_shape, reshaping)) {
-    throw Error(ErrorCode::kShape,
-                "column '" + Escaped(name) + "' has rows of shape " + have.ToString() + ", but the model expects " + row_shape.ToString(),
-                "",
-                "rows are not broadcast or reordered: store '" + Escaped(name) + "' with rows of shape " + row_shape.ToString() +
-                    ", or map other columns: --map " + Escaped(name) + "=COLUMNS");
-  }
-  const int64_t row_elements = row_shape.elements();
   if (column.dtype() != dtype) {
     Tensor converted = Converted(column.view(), dtype);
-    CheckNotTooLarge(name, column.view(), converted.view(), row_elements, 0);
-    // An integer type must represent each value exactly; 2.5, NaN, or 300 as uint8 are errors in the data.
-    for (int64_t i = 0; !IsFloating(dtype) && i < column.elements(); ++i) {
-      const double value = ElementAsDouble(column.view(), i);
-      if (value == ElementAsDouble(converted.view(), i)) continue;
-      throw Error(ErrorCode::kData,
-                  "row " + std::to_string(i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(name) + "' is " +
-                      NumberText(value) + ", but the model expects " + std::string(DTypeName(dtype)),
-                  "", "the column must hold whole numbers; map another one with --map " + Escaped(name) + "=COLUMN");
-    }
+    CheckNotTooLarge(name, column.view(), converted.view(), row_shape.elements(), 0);
+    CheckSameNumbers(name, column.view(), converted.view(), row_shape.elements(), 0);
     column = std::move(converted);
   }
   columns_.insert_or_assign(name, column.Reshaped(shape));
@@ -302,27 +336,31 @@ std::vector<float> Spread(const std::vector<double>& values, const Shape& shape,
   return spread;
 }
 
-// Calls `use(j, value)` for each element j of each row that is not NaN.
+// Passes some rows after the other.
+using Pieces = std::function<void(const std::function<void(const TensorView& rows)>& use)>;
+
+// Calls `use(j, value)` for each element j of each row that is not NaN. `width`: the number of elements of a row.
 template <typename Use>
-void ForEachNumber(int64_t rows, const std::function<TensorView(int64_t)>& row, const Use& use) {
-  for (int64_t i = 0; i < rows; ++i) {
-    const TensorView values = row(i);
-    for (int64_t j = 0; j < values.elements(); ++j) {
-      if (const double value = ElementAsDouble(values, j); !std::isnan(value)) use(static_cast<size_t>(j), value);
+void ForEachNumber(const Pieces& pieces, size_t width, const Use& use) {
+  pieces([&](const TensorView& rows) {
+    size_t j = 0;
+    for (int64_t i = 0; i < rows.elements(); ++i) {
+      if (const double value = ElementAsDouble(rows, i); !std::isnan(value)) use(j, value);
+      if (++j == width) j = 0;
     }
-  }
+  });
 }
 
-// Computes the mean and, unless it is a fill, the standard deviation over the rows that `row` returns, in two passes.
-Transform Measure(std::string_view text, int64_t rows, int64_t width, const std::function<TensorView(int64_t)>& row) {
+// Computes the mean and, unless it is a fill, the standard deviation over the rows, in two passes.
+Transform Measure(std::string_view text, int64_t width, const Pieces& pieces) {
   std::vector<double> means(static_cast<size_t>(width)), squares(means), counts(means);
-  ForEachNumber(rows, row, [&](size_t j, double value) {
+  ForEachNumber(pieces, means.size(), [&](size_t j, double value) {
     means[j] += value;
     ++counts[j];
   });
   for (size_t j = 0; j < means.size(); ++j) means[j] /= std::max(counts[j], 1.0);
   if (Transform::IsFill(text)) return {{0.0f}, {1.0f}, {means.begin(), means.end()}};
-  ForEachNumber(rows, row, [&](size_t j, double value) { squares[j] += std::pow(value - means[j], 2); });
+  ForEachNumber(pieces, means.size(), [&](size_t j, double value) { squares[j] += std::pow(value - means[j], 2); });
   Transform transform;
   for (size_t j = 0; j < means.size(); ++j) {
     const double deviation = std::sqrt(squares[j] / std::max(counts[j], 1.0));
@@ -355,22 +393,13 @@ bool Transform::IsFill(std::string_view text) {
 }
 
 Transform Transform::Measured(std::string_view text, const RowSource& source, std::span<const int64_t> rows) {
-  Tensor row(source.dtype(), source.row_shape());
-  return Measure(text, static_cast<int64_t>(rows.size()), row.elements(), [&](int64_t i) {
-    source.Read(rows[static_cast<size_t>(i)], {}, row.data());
-    return row.view();
-  });
+  return Measure(text, source.row_shape().elements(), [&](const auto& use) { ForEachPiece(source, rows, use); });
 }
 
 Transform Transform::Parse(std::string_view text, const Tensor& fitted_on) {
   if (IsMeasured(text)) {
     const int64_t rows = fitted_on.shape()[0], width = rows == 0 ? 0 : fitted_on.elements() / rows;
-    return Measure(text, rows, width, [&](int64_t i) {
-      TensorView row = fitted_on.view();
-      row.data = static_cast<const std::byte*>(row.data) + i * RowBytes(fitted_on);
-      row.shape = WithRows(row.shape, 1);
-      return row;
-    });
+    return Measure(text, width, [&](const auto& use) { use(fitted_on.view()); });
   }
   const std::vector<std::string_view> words = Words(text);
   if (words.size() == 2 && words[0] == "fill") return {{0.0f}, {1.0f}, Spread(ParseNumbers(words[1], text), fitted_on.shape(), text)};

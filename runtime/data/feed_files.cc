@@ -22,9 +22,9 @@ namespace {
 // The dtype and row shape of each array of a file, as text for messages.
 using ArrayTypes = std::map<std::string, std::string>;
 
-std::string RowType(DType dtype, const Shape& shape) {
-  return std::string(DTypeName(dtype)) + Shape(std::vector<int64_t>(shape.begin() + (shape.rank() > 0 ? 1 : 0), shape.end())).ToString();
-}
+Shape RowShape(const Shape& column) { return Shape(std::vector<int64_t>(column.begin() + (column.rank() > 0 ? 1 : 0), column.end())); }
+
+std::string RowType(DType dtype, const Shape& shape) { return std::string(DTypeName(dtype)) + RowShape(shape).ToString(); }
 
 // The default array for input or target `index`: the array of the same name, or the one that the format assigns to it.
 std::string DefaultArray(const DataFile& file, const std::vector<Feed>& feeds, size_t index) {
@@ -76,27 +76,32 @@ void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& 
   }
 }
 
+// Table rows have no shape that could mismatch.
+Dataset::Reshaping ReshapingOf(const std::string& feed, const DataFile& file, const FeedReading& reading) {
+  return reading.targets.contains(feed) && !IsTable(file) ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows;
+}
+
 // Smaller rows are faster in memory, unless there are many of them.
 constexpr int64_t kMinStoredBytes = 256;
 
-// The rows of a feed, read from the array that it is mapped to; null if their values must be checked, or if they do not have the required
-// shape.
+// The rows of a feed, read from the array that it is mapped to; null if the array has none. If they do not have the required shape, they
+// keep their own, and FitToFeeds says so.
 std::shared_ptr<const RowSource> RowsOf(StoredArray array, const DataFile& file, const ColumnSource& source, const Feed& feed,
                                         const FeedReading& reading) {
-  if (feed.shape.rank() == 0 || !CanBeStored(array.dtype, feed.dtype)) return nullptr;
+  if (array.shape.rank() == 0 || array.shape[0] == 0) return nullptr;
   StoredRowsOptions options{.dtype = feed.dtype, .column = feed.name};
-  options.row_shape = Shape(std::vector<int64_t>(feed.shape.begin() + 1, feed.shape.end()));
+  options.row_shape = RowShape(feed.shape);
+  Shape have;
   if (KindOfDataFile(file) == DataFileKind::kTokens) {
-    if (options.row_shape != Shape{source.window} || (source.source != "tokens" && source.source != "next")) return nullptr;
+    if (source.source != "tokens" && source.source != "next") return nullptr;
+    have = Shape{source.window};
     options.rows = CountWindows(array.shape[0], source.window, Escaped(file.path, 4096));
     options.first = source.source == "next" ? 1 : 0;
   } else {
-    if (array.shape.rank() == 0 || array.shape[0] == 0) return nullptr;
-    const Shape have(std::vector<int64_t>(array.shape.begin() + 1, array.shape.end()));
-    const bool strict = reading.targets.contains(feed.name) && !IsTable(file);
-    if (!RowsFit(have, options.row_shape, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows)) return nullptr;
+    have = RowShape(array.shape);
     options.rows = array.shape[0];
   }
+  if (!RowsFit(have, options.row_shape, ReshapingOf(feed.name, file, reading))) options.row_shape = have;
   const auto range = reading.classes.find(feed.name);
   if (range != reading.classes.end() && !IsFloating(feed.dtype)) options.classes = range->second;
   return MakeStoredRows(std::move(array), std::move(options));
@@ -106,7 +111,7 @@ std::shared_ptr<const RowSource> RowsOf(StoredArray array, const DataFile& file,
 std::shared_ptr<const RowSource> StoredColumn(const DataFile& file, const ColumnSource& source, const Feed& feed,
                                               const FeedReading& reading, ArrayTypes& types) {
   if (!reading.on_demand || feed.shape.rank() == 0) return nullptr;
-  std::optional<StoredArray> array = OpenArray(file, source, reading.large_bytes);
+  std::optional<StoredArray> array = OpenArray(file, source, {reading.large_bytes, feed.dtype});
   if (!array) return nullptr;
   types[feed.name] = RowType(array->dtype, array->shape);
   const int64_t width = DTypeBytes(array->dtype), row_bytes = WithRows(feed.shape, 1).elements() * width;
@@ -114,12 +119,6 @@ std::shared_ptr<const RowSource> StoredColumn(const DataFile& file, const Column
   const int64_t bytes = array->shape.elements() * std::max(width, DTypeBytes(feed.dtype));
   if (!large_rows && bytes < reading.large_bytes) return nullptr;
   return RowsOf(std::move(*array), file, source, feed, reading);
-}
-
-Tensor WholeOf(const StoredArray& array) {
-  Tensor values(array.dtype, array.shape);
-  array.read(0, values.data(), values.bytes());
-  return values;
 }
 
 Dataset ReadArrays(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
@@ -147,11 +146,7 @@ Dataset ReadArrays(const DataFile& file, const std::vector<Feed>& feeds, const C
   for (size_t i = 0; i < sources.size(); ++i) {
     const auto found = loaded.stored.find(sources[i].name);
     if (found == loaded.stored.end()) continue;
-    if (auto rows = RowsOf(found->second, file, sources[i], feeds[i], reading); rows != nullptr) {
-      stored.emplace_back(found->first, std::move(rows));
-    } else {
-      data.set_column(found->first, WholeOf(found->second));  // FitToFeeds converts it, or reports what is wrong with it
-    }
+    stored.emplace_back(found->first, RowsOf(std::move(found->second), file, sources[i], feeds[i], reading));
   }
   try {
     for (auto& [name, rows] : stored) data.set_source(name, std::move(rows));
@@ -285,10 +280,8 @@ void NoteStored(const Dataset& data, const ColumnMap& columns, std::vector<std::
 // If the rows of a target have another shape than `row`, but one that fits if the loss reads the classes along another axis: which one.
 std::string ClassAxisHelp(const Dataset& data, const std::string& target, const Shape& row, const FeedReading& reading) {
   const auto range = reading.classes.find(target);
-  const auto column = data.columns().find(target);
-  if (range == reading.classes.end() || column == data.columns().end()) return "";
-  const Shape& shape = column->second.shape();
-  const Shape have(std::vector<int64_t>(shape.begin() + 1, shape.end()));
+  if (range == reading.classes.end() || !data.has(target)) return "";
+  const Shape have = data.row_shape(target);
   if (RowsFit(have, row, Dataset::Reshaping::kOnes)) return "";
   const ClassRange& classes = range->second;
   // The output may have several positions of a sample along the axis of the samples.
@@ -325,13 +318,11 @@ int SampleAxisOf(const std::vector<Feed>& feeds) {
   return found == feeds.end() ? 0 : found->batch_axis;
 }
 
-// Table rows have no shape that could mismatch.
 void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const FeedReading& reading) {
   for (const Feed& feed : feeds) {
-    const Shape row(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
+    const Shape row = RowShape(feed.shape);
     try {
-      const bool strict = reading.targets.contains(feed.name) && !IsTable(file);
-      data.Fit(feed.name, feed.dtype, row, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows);
+      data.Fit(feed.name, feed.dtype, row, ReshapingOf(feed.name, file, reading));
     } catch (const Error& error) {
       const std::string axis = ClassAxisHelp(data, feed.name, row, reading);
       // Adds the file, which the data set does not know.

@@ -106,7 +106,8 @@ void CheckEnd(UnpackedFile& file, const Shape& shape) {
 }
 
 StoredArray Unpack(UnpackedFile& file, const Head& head) {
-  StoredArray array{head.dtype, true, head.shape, Spilled([&](void* out, int64_t bytes) { ReadExactly(file, out, bytes); }, head.bytes)};
+  const auto read = [&](void* out, int64_t bytes) { ReadExactly(file, out, bytes); };
+  StoredArray array{head.dtype, true, head.shape, Spilled(read, head.bytes, Escaped(file.path(), 4096))};
   CheckEnd(file, head.shape);
   return array;
 }
@@ -123,18 +124,34 @@ Tensor ReadIdx(const std::string& path, int64_t limit_bytes) {
   return tensor;
 }
 
-std::optional<StoredArray> OpenIdx(const std::string& path, int64_t unpack_bytes, int64_t limit_bytes) {
-  UnpackedFile unpacked(path, limit_bytes);
-  const Head head = ReadHead(unpacked);
-  if (unpacked.packed() && head.bytes < unpack_bytes) return std::nullopt;
-  if (unpacked.packed()) return Unpack(unpacked, head);
-  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
-  const int64_t rest = file->bytes() - head.head_bytes;
+namespace {
+
+// Of a file that is not packed.
+void CheckBytes(int64_t file_bytes, const Head& head, const std::string& path) {
+  const int64_t rest = file_bytes - head.head_bytes;
   if (rest < head.bytes) throw TruncatedError(path);
   if (rest > head.bytes) throw TrailingBytesError(head.shape, path);
+}
+
+}  // namespace
+
+std::optional<StoredArray> OpenIdx(const std::string& path, const CopyRule& copies, int64_t limit_bytes) {
+  UnpackedFile unpacked(path, limit_bytes);
+  const Head head = ReadHead(unpacked);
+  if (unpacked.packed() && !copies.Copies(head.dtype, head.shape)) return std::nullopt;
+  if (unpacked.packed()) return Unpack(unpacked, head);
+  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
+  CheckBytes(file->bytes(), head, path);
   return StoredArray{head.dtype, true, head.shape, [file, start = head.head_bytes](int64_t offset, void* out, int64_t bytes) {
                        file->ReadAt(start + offset, out, bytes);
                      }};
+}
+
+TensorView IdxType(const std::string& path, int64_t limit_bytes) {
+  UnpackedFile file(path, limit_bytes);
+  const Head head = ReadHead(file);
+  if (!file.packed()) CheckBytes(file.file_bytes(), head, path);
+  return {head.dtype, head.shape, nullptr};
 }
 
 bool IsIdxName(const std::string& path) { return WithoutGz(path).ends_with(".idx") || SuffixOf(path) != std::string_view::npos; }

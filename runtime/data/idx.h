@@ -16,9 +16,12 @@ namespace gradloom {
 // start, an unknown type, and extents that do not fit the file; Error(kIo), Error(kLimit) like UnpackedFile.
 Tensor ReadIdx(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
-// Opens the array of a file, which stays open. A gzipped one is unpacked by this call into a SpillBuffer if it has `unpack_bytes` or more;
-// nullopt if it has fewer. Throws like ReadIdx.
-std::optional<StoredArray> OpenIdx(const std::string& path, int64_t unpack_bytes, int64_t limit_bytes = kDataLimitBytes);
+// Opens the array of a file, which stays open. A gzipped one is copied by this call (SpillBuffer) if the rule says so; nullopt if it does
+// not. Throws like ReadIdx.
+std::optional<StoredArray> OpenIdx(const std::string& path, const CopyRule& copies, int64_t limit_bytes = kDataLimitBytes);
+
+// The type of the array in a file, of which no element is read. Throws like ReadIdx, as far as the header and the size of the file tell.
+TensorView IdxType(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // Whether a name is that of an IDX file: "x.idx", "train-images-idx3-ubyte", either with ".gz".
 bool IsIdxName(const std::string& path);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/file.h"
+
 namespace gradloom {
 
 // 8-bit samples, row by row, the channels of a pixel side by side.
@@ -25,6 +27,11 @@ inline constexpr int64_t kImageFileLimitBytes = int64_t{256} << 20;
 // Throws Error(kData) naming the file for another format and for a damaged or truncated file, Error(kLimit) beyond kMaxPixels (before
 // memory is allocated), Error(kIo) like InputFile.
 Image ReadImage(const std::string& path, int channels);
+// The same for a file that is open, which has at most kImageFileLimitBytes.
+Image ReadImage(const InputFile& file, int channels);
+
+// The memory that it takes to read an image and to scale it down, by its header. If that is damaged, only the size of the file counts.
+int64_t BytesToRead(const InputFile& file);
 
 // The same from bytes; `where` names them.
 Image DecodeImage(const std::string& bytes, int channels, const std::string& where);

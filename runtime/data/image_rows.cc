@@ -4,12 +4,16 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <condition_variable>
 #include <filesystem>
 #include <iterator>
+#include <mutex>
 #include <optional>
 #include <span>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/read_number.h"
 #include "runtime/data/image.h"
 
@@ -25,6 +29,38 @@ struct Geometric {
   int64_t pad = 0;
 };
 
+// The memory of images that are being read. Threads read many small images at once, but large ones in turn: together those of all threads
+// could be larger than the memory.
+class ReadingSpace {
+ public:
+  // Waits until there is room. Throws Error(kResource) if there is too little even for this image alone.
+  ReadingSpace(int64_t bytes, const std::string& path) : bytes_(bytes) {
+    static const int64_t most = std::max(FreeHostBytes() / 4, int64_t{64} << 20);
+    // A large image is not overtaken by small ones for ever.
+    const std::lock_guard turn(turn_);
+    std::unique_lock lock(mutex_);
+    freed_.wait(lock, [&] { return used_ == 0 || used_ + bytes_ <= most; });
+    if (used_ + bytes_ > most) RequireHostMemory(bytes_, "reading this image", Escaped(path, 4096), "shrink the image first");
+    used_ += bytes_;
+  }
+  ~ReadingSpace() {
+    {
+      const std::lock_guard lock(mutex_);
+      used_ -= bytes_;
+    }
+    freed_.notify_all();
+  }
+  ReadingSpace(const ReadingSpace&) = delete;
+  ReadingSpace& operator=(const ReadingSpace&) = delete;
+
+ private:
+  inline static std::mutex turn_, mutex_;
+  inline static std::condition_variable freed_;
+  inline static int64_t used_ = 0;
+
+  const int64_t bytes_;
+};
+
 // Refuses to scale an image if the intermediate result is too large: an image with few pixels may be very long, and rows are scaled first,
 // at full height.
 Image ResizedWithin(const Image& image, int64_t height, int64_t width, const std::string& path) {
@@ -35,6 +71,7 @@ Image ResizedWithin(const Image& image, int64_t height, int64_t width, const std
                     " x " + std::to_string(most) + " pixels while it is scaled, more than " + std::to_string(kMaxPixels),
                 Escaped(path, 4096), "crop the image, or remove it from the data");
   }
+  RequireHostMemory(most * width * image.channels, "scaling this image", Escaped(path, 4096), "crop the image, or remove it from the data");
   return Resized(image, height, width);
 }
 
@@ -74,7 +111,8 @@ class ImageRows : public RowSource {
 
   void Read(int64_t row, PhiloxKey draw, void* to) const override {
     const std::string& path = (*paths_)[static_cast<size_t>(row)];
-    Image image = Opened(path);
+    std::optional<ReadingSpace> space;
+    Image image = Opened(path, space);
     uint32_t number = 0;
     for (const Geometric& step : steps_) {
       const PhiloxBlock random = Philox({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), number++, 0}, draw);
@@ -154,9 +192,11 @@ class ImageRows : public RowSource {
                 "expected one of: 'resize', 'resize_crop', 'random_crop PAD', 'random_flip', 'scale 1/255', 'normalize MEAN STD'");
   }
 
-  Image Opened(const std::string& path) const {
+  Image Opened(const std::string& path, std::optional<ReadingSpace>& space) const {
     try {
-      return ReadImage(path, channels_);
+      const InputFile file(path, kImageFileLimitBytes);
+      space.emplace(BytesToRead(file), path);
+      return ReadImage(file, channels_);
     } catch (const Error& error) {
       if (list_.empty() || error.code() != ErrorCode::kIo) throw;
       throw Error(error.code(), error.message(), error.where(),

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -42,17 +43,11 @@ class JoinedRows : public RowSource {
   Shape row_shape() const override { return parts_.front().column.source->row_shape(); }
   DType dtype() const override { return parts_.front().column.source->dtype(); }
 
-  void Read(int64_t row, PhiloxKey draw, void* out) const override {
-    const auto next = std::upper_bound(parts_.begin(), parts_.end(), row, [](int64_t r, const Part& part) { return r < part.first; });
-    const Part& part = *(next - 1);
-    // Row 5 of one file must not get the same random transform as row 5 of the next.
-    draw[1] ^= static_cast<uint32_t>(next - 1 - parts_.begin());
-    try {
-      part.column.source->Read(part.column.rows[static_cast<size_t>(row - part.first)], draw, out);
-    } catch (const Error& error) {
-      if (!error.where().empty()) throw;
-      throw Error(error.code(), error.message(), Escaped(part.path, 4096), error.help());
-    }
+  void Read(int64_t row, PhiloxKey draw, void* out) const override { ReadWithin(row, 1, draw, out); }
+
+  void ReadSeveral(int64_t row, int64_t count, PhiloxKey draw, void* out) const override {
+    const int64_t bytes = row_shape().elements() * DTypeBytes(dtype());
+    for (int64_t done = 0; done < count;) done += ReadWithin(row + done, count - done, draw, static_cast<std::byte*>(out) + done * bytes);
   }
 
   Transform Fitted(const std::string& text, std::span<const int64_t> rows) const override {
@@ -67,6 +62,24 @@ class JoinedRows : public RowSource {
   }
 
  private:
+  // Reads up to `count` rows from the file that has row `row`; returns how many.
+  int64_t ReadWithin(int64_t row, int64_t count, PhiloxKey draw, void* out) const {
+    const auto next = std::upper_bound(parts_.begin(), parts_.end(), row, [](int64_t r, const Part& part) { return r < part.first; });
+    const Part& part = *(next - 1);
+    // Row 5 of one file must not get the same random transform as row 5 of the next.
+    draw[1] ^= static_cast<uint32_t>(next - 1 - parts_.begin());
+    const std::span<const int64_t> rows = std::span(part.column.rows).subspan(static_cast<size_t>(row - part.first));
+    int64_t several = 1;
+    while (several < std::min(count, std::ssize(rows)) && rows[static_cast<size_t>(several)] == rows[0] + several) ++several;
+    try {
+      part.column.source->ReadSeveral(rows[0], several, draw, out);
+    } catch (const Error& error) {
+      if (!error.where().empty()) throw;
+      throw Error(error.code(), error.message(), Escaped(part.path, 4096), error.help());
+    }
+    return several;
+  }
+
   std::vector<Part> parts_;
   int64_t rows_;
 };

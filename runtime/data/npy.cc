@@ -16,6 +16,8 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/file.h"
 #include "runtime/base/utf8.h"
+#include "runtime/data/column_major.h"
+#include "runtime/data/spill_buffer.h"
 
 namespace gradloom {
 namespace {
@@ -190,25 +192,17 @@ void SwapBytes(char* data, int64_t elements, int64_t size) {
 
 // Column-major to row-major.
 Tensor FromFortran(const Tensor& tensor) {
-  const Shape& shape = tensor.shape();
-  Tensor out(tensor.dtype(), shape);
-  const int64_t size = DTypeBytes(tensor.dtype()), n = tensor.elements();
-  if (n == 0) return out;  // the strides of the other dimensions may not fit into 64 bits
-  std::vector<int64_t> stride(static_cast<size_t>(shape.rank())), index(static_cast<size_t>(shape.rank()), 0);
-  int64_t product = 1;
-  for (size_t axis = 0; axis < stride.size(); ++axis) stride[axis] = product, product *= shape[static_cast<int>(axis)];
-  const char* from = static_cast<const char*>(tensor.data());
-  char* to = static_cast<char*>(out.data());
-  int64_t source = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    std::memcpy(to + i * size, from + source * size, static_cast<size_t>(size));
-    for (size_t axis = index.size(); axis-- > 0;) {
-      source += stride[axis];
-      if (++index[axis] < shape[static_cast<int>(axis)]) break;
-      source -= stride[axis] * index[axis];
-      index[axis] = 0;
-    }
-  }
+  constexpr int64_t kBlockBytes = int64_t{1} << 20;
+  Tensor out(tensor.dtype(), tensor.shape());
+  const auto* const from = static_cast<const std::byte*>(tensor.data());
+  auto* to = static_cast<std::byte*>(out.data());
+  const StoredArray array{tensor.dtype(), false, tensor.shape(), [from](int64_t offset, void* piece, int64_t bytes) {
+                            std::memcpy(piece, from + offset, static_cast<size_t>(bytes));
+                          }};
+  ReadRowMajor(array, kBlockBytes, [&](const void* data, int64_t bytes) {
+    std::memcpy(to, data, static_cast<size_t>(bytes));
+    to += bytes;
+  });
   return out;
 }
 
@@ -305,40 +299,45 @@ Tensor ReadNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t byte
   return Numbers(read, ReadNumbersStart(read, bytes, where));
 }
 
-Shape ReadNpyShapeFrom(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
-  return ReadStart(read, bytes, where).header.shape;
+NpyHead ReadNpyHead(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
+  const Start start = ReadNumbersStart(read, bytes, where);
+  const Header& header = start.header;
+  return {{header.dtype, header.big_endian, header.shape, {}}, header.fortran_order && header.shape.rank() > 1, start.bytes};
 }
 
-Tensor ReadNpy(const std::string& path, int64_t limit_bytes) {
-  InputFile file(path, limit_bytes);
-  int64_t at = 0;
-  const auto read = [&](void* out, int64_t bytes) {
+TensorView ReadNpyTypeFrom(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
+  const Start start = ReadStart(read, bytes, where);
+  return {start.header.dtype, start.header.shape, nullptr};
+}
+
+namespace {
+
+// Reads the bytes of a file one after the other.
+std::function<void(void* out, int64_t bytes)> InOrder(const InputFile& file) {
+  return [&file, at = int64_t{0}](void* out, int64_t bytes) mutable {
     file.ReadAt(at, out, bytes);
     at += bytes;
   };
-  return ReadNpyFrom(read, file.bytes(), Escaped(path, 4096));
 }
 
-std::optional<StoredArray> FindNpy(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where,
-                                   int64_t& header_bytes) {
-  const Start start = ReadNumbersStart(read, bytes, where);
-  if (start.header.fortran_order && start.header.shape.rank() > 1) return std::nullopt;
-  header_bytes = start.bytes;
-  return StoredArray{start.header.dtype, start.header.big_endian, start.header.shape, {}};
+}  // namespace
+
+Tensor ReadNpy(const std::string& path, int64_t limit_bytes) {
+  const InputFile file(path, limit_bytes);
+  return ReadNpyFrom(InOrder(file), file.bytes(), Escaped(path, 4096));
 }
 
-std::optional<StoredArray> OpenNpy(const std::string& path, int64_t limit_bytes) {
+TensorView NpyType(const std::string& path, int64_t limit_bytes) {
+  const InputFile file(path, limit_bytes);
+  return ReadNpyTypeFrom(InOrder(file), file.bytes(), Escaped(path, 4096));
+}
+
+std::optional<StoredArray> OpenNpy(const std::string& path, const CopyRule& copies, int64_t limit_bytes) {
   const auto file = std::make_shared<const InputFile>(path, limit_bytes);
-  int64_t at = 0, header_bytes = 0;
-  const auto read = [&](void* out, int64_t bytes) {
-    file->ReadAt(at, out, bytes);
-    at += bytes;
-  };
-  std::optional<StoredArray> found = FindNpy(read, file->bytes(), Escaped(path, 4096), header_bytes);
-  if (found) {
-    found->read = [file, header_bytes](int64_t offset, void* out, int64_t bytes) { file->ReadAt(header_bytes + offset, out, bytes); };
-  }
-  return found;
+  NpyHead head = ReadNpyHead(InOrder(*file), file->bytes(), Escaped(path, 4096));
+  if (head.column_major && !copies.Copies(head.array.dtype, head.array.shape)) return std::nullopt;
+  head.array.read = [file, start = head.bytes](int64_t offset, void* out, int64_t bytes) { file->ReadAt(start + offset, out, bytes); };
+  return head.column_major ? SpilledRowMajor(head.array, Escaped(path, 4096)) : std::move(head.array);
 }
 
 std::string NpyHeader(DType dtype, const Shape& shape) {

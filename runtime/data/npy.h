@@ -19,8 +19,12 @@ namespace gradloom {
 // InputFile.
 Tensor ReadNpy(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
-// Opens the array of a file, which stays open; nullopt if its elements are not in row-major order. Throws like ReadNpy.
-std::optional<StoredArray> OpenNpy(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
+// Opens the array of a file, which stays open. One in Fortran order is copied by this call (SpilledRowMajor) if the rule says so; nullopt
+// if it does not. Throws like ReadNpy.
+std::optional<StoredArray> OpenNpy(const std::string& path, const CopyRule& copies, int64_t limit_bytes = kDataLimitBytes);
+
+// The type of the array in a file, of which no element is read; kString for text. Throws like ReadNpy, but not for text.
+TensorView NpyType(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // The same for arrays inside other files. `read` returns exactly the requested number of bytes, at least 1, or throws; `bytes` is the size
 // of the whole array file; `where` names it in errors.
@@ -44,13 +48,17 @@ struct NpyArray {
 // Reads an array of numbers or of text.
 NpyArray ReadAnyNpyFrom(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where);
 
-// The array at `read`, as for ReadNpyFrom, up to its first element; nullopt like OpenNpy. `header_bytes`: the bytes before the first
-// element. The result has no function to read with.
-std::optional<StoredArray> FindNpy(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where,
-                                   int64_t& header_bytes);
+// An array of numbers up to its first element.
+struct NpyHead {
+  StoredArray array;          // has no function to read with; elements in the order of the file
+  bool column_major = false;  // that is Fortran's
+  int64_t bytes = 0;          // before the first element
+};
+// Reads the head of the array at `read`, as for ReadNpyFrom.
+NpyHead ReadNpyHead(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where);
 
-// The shape of the array at `read`, of numbers or of text, as for ReadNpyFrom. Reads no element.
-Shape ReadNpyShapeFrom(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where);
+// The type of the array at `read`, of numbers or of text (kString), as for ReadNpyFrom. Reads no element.
+TensorView ReadNpyTypeFrom(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where);
 
 // The bytes before the elements of a written array; a multiple of 64 long, as numpy writes it. Throws Error(kType) for bfloat16, which
 // numpy lacks.

@@ -136,17 +136,16 @@ auto ReadEntry(zip_t* archive, const EntryInfo& info, const std::string& where, 
   return array;
 }
 
-// The elements of an entry, in a buffer that may spill to disk; nullopt as in OpenNpy.
-std::optional<StoredArray> UnpackEntry(zip_t* archive, const EntryInfo& info, const std::string& where) {
+// The elements of an entry, copied; nullopt if the rule does not say so.
+std::optional<StoredArray> UnpackEntry(zip_t* archive, const EntryInfo& info, const CopyRule& copies, const std::string& where) {
   const std::string place = PlaceOf(info, where);
   const Entry entry = OpenEntry(archive, info, place);
   const auto read = [&](void* out, int64_t bytes) { ReadFrom(entry.get(), out, bytes, place); };
-  int64_t header_bytes = 0;
-  std::optional<StoredArray> found = FindNpy(read, info.bytes, place, header_bytes);
-  if (!found) return found;
-  found->read = Spilled(read, info.bytes - header_bytes);
+  NpyHead head = ReadNpyHead(read, info.bytes, place);
+  if (!copies.Copies(head.array.dtype, head.array.shape)) return std::nullopt;
+  head.array.read = Spilled(read, info.bytes - head.bytes, place);
   CheckEnd(entry.get(), place);
-  return found;
+  return head.column_major ? SpilledRowMajor(head.array, place) : std::move(head.array);
 }
 
 // The output of libzip: an AtomicFile, so that errors are Gradloom's and the file appears complete or not at all.
@@ -390,45 +389,53 @@ std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes) 
   return names;
 }
 
-std::map<std::string, Shape> NpzShapes(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes) {
+namespace {
+
+// `names`: null: all.
+std::map<std::string, TensorView> TypesOf(const std::string& path, const std::set<std::string>* names, int64_t limit_bytes) {
   const CheckedArchive file = OpenArchive(path, limit_bytes);
-  std::map<std::string, Shape> shapes;
+  std::map<std::string, TensorView> types;
   for (const EntryInfo& info : file.entries) {
-    if (!names.contains(info.name)) continue;
+    if (names != nullptr && !names->contains(info.name)) continue;
     const std::string place = PlaceOf(info, Escaped(path, 4096));
     const Entry entry = OpenEntry(file.archive.get(), info, place);
     const auto read = [&](void* out, int64_t bytes) { ReadFrom(entry.get(), out, bytes, place); };
-    shapes.emplace(info.name, ReadNpyShapeFrom(read, info.bytes, place));
+    types.emplace(info.name, ReadNpyTypeFrom(read, info.bytes, place));
   }
-  return shapes;
+  return types;
 }
 
-std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t unpack_bytes, int64_t limit_bytes) {
+}  // namespace
+
+std::map<std::string, TensorView> NpzTypes(const std::string& path, int64_t limit_bytes) { return TypesOf(path, nullptr, limit_bytes); }
+
+std::map<std::string, TensorView> NpzTypes(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes) {
+  return TypesOf(path, &names, limit_bytes);
+}
+
+std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, const CopyRule& copies, int64_t limit_bytes) {
   const CheckedArchive checked = OpenArchive(path, limit_bytes);
   const auto info =
       std::find_if(checked.entries.begin(), checked.entries.end(), [&](const EntryInfo& entry) { return entry.name == name; });
   if (info == checked.entries.end()) return std::nullopt;
   const std::string place = PlaceOf(*info, Escaped(path, 4096));
-  const auto unpacked = [&] {
-    return info->bytes < unpack_bytes ? std::nullopt : UnpackEntry(checked.archive.get(), *info, Escaped(path, 4096));
-  };
+  const auto unpacked = [&] { return UnpackEntry(checked.archive.get(), *info, copies, Escaped(path, 4096)); };
   if (info->compressed) return unpacked();
   const auto file = std::make_shared<const InputFile>(path, limit_bytes);
   const int64_t begin = FindStored(*file, info->index, info->bytes);
   if (begin < 0) return unpacked();
-  int64_t at = begin, header_bytes = 0;
+  int64_t at = begin;
   const auto read = [&](void* out, int64_t bytes) {
     if (bytes > begin + info->bytes - at) throw UnpackError("it is shorter than it claims", place);
     file->ReadAt(at, out, bytes);
     at += bytes;
   };
-  std::optional<StoredArray> found = FindNpy(read, info->bytes, place, header_bytes);
-  if (found) {
-    found->read = [file, start = begin + header_bytes](int64_t offset, void* out, int64_t bytes) {
-      file->ReadAt(start + offset, out, bytes);
-    };
-  }
-  return found;
+  NpyHead head = ReadNpyHead(read, info->bytes, place);
+  if (head.column_major && !copies.Copies(head.array.dtype, head.array.shape)) return std::nullopt;
+  head.array.read = [file, start = begin + head.bytes](int64_t offset, void* out, int64_t bytes) {
+    file->ReadAt(start + offset, out, bytes);
+  };
+  return head.column_major ? SpilledRowMajor(head.array, place) : std::move(head.array);
 }
 
 void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& arrays, bool compress) {

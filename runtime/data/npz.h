@@ -33,14 +33,15 @@ NpzArrays ReadNpzArrays(const std::string& path, int64_t limit_bytes = kDataLimi
 // The names of the arrays, in the order of the file. Throws like ReadNpz, but unpacks nothing.
 std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
-// The shapes of the arrays of these names that exist, of numbers or of text. Unpacks only the headers of these, and compares no checksums.
+// The types of all arrays, or of those of these names that exist: kString for text. Unpacks only their headers, and compares no checksums.
 // Throws like ReadNpz.
-std::map<std::string, Shape> NpzShapes(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes = kDataLimitBytes);
+std::map<std::string, TensorView> NpzTypes(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
+std::map<std::string, TensorView> NpzTypes(const std::string& path, const std::set<std::string>& names,
+                                           int64_t limit_bytes = kDataLimitBytes);
 
-// Opens one array of a file, which stays open; nullopt if there is none of this name, or like OpenNpy. Checksums are not compared. A
-// compressed array is unpacked by this call into a SpillBuffer if it has `unpack_bytes` or more; nullopt if it has fewer. Throws like
-// ReadNpz.
-std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t unpack_bytes,
+// Opens one array of a file, which stays open; nullopt if there is none of this name. Checksums are not compared. A compressed array, or
+// one in Fortran order, is copied by this call (SpillBuffer) if the rule says so; nullopt if it does not. Throws like ReadNpz.
+std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, const CopyRule& copies,
                                    int64_t limit_bytes = kDataLimitBytes);
 
 // Writes arrays uncompressed, or deflated with `compress`; the same content gives the same bytes. Throws like NpyHeader and AtomicFile, and

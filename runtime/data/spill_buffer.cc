@@ -15,6 +15,8 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/host_memory.h"
+#include "runtime/data/column_major.h"
 
 namespace gradloom {
 namespace {
@@ -60,28 +62,44 @@ int OpenUnnamed(const std::string& folder) {
 
 }  // namespace
 
+void SpillBuffer::Reserve(int64_t bytes) {
+  if (!spilled() && !stays_ && bytes > memory_bytes_) Open(bytes);
+  if (!spilled()) GrowTo(bytes);
+}
+
 void SpillBuffer::Append(const void* data, int64_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
+  const int64_t wanted = static_cast<int64_t>(memory_.size()) + bytes, room = static_cast<int64_t>(memory_.capacity());
+  if (!spilled() && wanted > room) GrowTo(std::max(wanted, room + room / 2));
   memory_.insert(memory_.end(), from, from + bytes);
-  if (!spilled() && !stays_ && this->bytes() > memory_bytes_) Open();
+  if (!spilled() && !stays_ && this->bytes() > memory_bytes_) Open(0);
   if (spilled() && memory_.size() >= kPieceBytes) Write();
 }
 
-void SpillBuffer::Open() {
+// Its bytes are copied when it grows, so until then it takes the memory of both sizes.
+void SpillBuffer::GrowTo(int64_t bytes) {
+  RequireHostMemory(bytes, "a copy of the data in memory", where_,
+                    "set TMPDIR to a folder on a disk that has room for it, with 1 GiB to spare, or use fewer samples");
+  memory_.reserve(static_cast<size_t>(bytes));
+}
+
+// `bytes`: that the file will have; 0: not known.
+void SpillBuffer::Open(int64_t bytes) {
   const char* named = std::getenv("TMPDIR");
   folder_ = named != nullptr && *named != '\0' ? named : "/tmp";
   Descriptor file(AboveStandardStreams(OpenUnnamed(folder_)));
-  stays_ = file.get() < 0 || IsMemory(file.get());
+  stays_ = file.get() < 0 || IsMemory(file.get()) || !HasFreeSpace(file.get(), static_cast<size_t>(bytes));
   if (!stays_) file_ = std::move(file);
 }
 
 void SpillBuffer::Write() {
+  bool fits = HasFreeSpace(file_.get(), memory_.size());
   try {
-    if (!HasFreeSpace(file_.get(), memory_.size())) return ReturnToMemory();
-    WriteFully(file_.get(), memory_.data(), static_cast<int64_t>(memory_.size()), folder_);
+    if (fits) WriteFully(file_.get(), memory_.data(), static_cast<int64_t>(memory_.size()), folder_);
   } catch (const Error&) {
-    return ReturnToMemory();
+    fits = false;
   }
+  if (!fits) return ReturnToMemory();
   written_ += static_cast<int64_t>(memory_.size());
   memory_.clear();
   // Releases memory that was used before there was a file.
@@ -89,10 +107,12 @@ void SpillBuffer::Write() {
 }
 
 void SpillBuffer::ReturnToMemory() {
-  std::vector<std::byte> all(static_cast<size_t>(bytes()));
-  ReadFully(file_.get(), 0, reinterpret_cast<char*>(all.data()), written_, folder_);
-  std::copy(memory_.begin(), memory_.end(), all.begin() + written_);
-  memory_ = std::move(all);
+  std::vector<std::byte> last = std::move(memory_);
+  memory_ = {};
+  GrowTo(written_ + std::ssize(last));
+  memory_.resize(static_cast<size_t>(written_));
+  ReadFully(file_.get(), 0, reinterpret_cast<char*>(memory_.data()), written_, folder_);
+  memory_.insert(memory_.end(), last.begin(), last.end());
   written_ = 0;
   stays_ = true;
   file_ = Descriptor();
@@ -107,8 +127,10 @@ void SpillBuffer::ReadAt(int64_t offset, void* out, int64_t bytes) const {
     std::memcpy(to + from_file, memory_.data() + (offset + from_file - written_), static_cast<size_t>(bytes - from_file));
 }
 
-std::function<void(int64_t, void*, int64_t)> Spilled(const std::function<void(void*, int64_t)>& read, int64_t bytes) {
-  const auto buffer = std::make_shared<SpillBuffer>(0);
+std::function<void(int64_t, void*, int64_t)> Spilled(const std::function<void(void*, int64_t)>& read, int64_t bytes,
+                                                     const std::string& where) {
+  const auto buffer = std::make_shared<SpillBuffer>(0, where);
+  buffer->Reserve(bytes);
   std::vector<std::byte> piece(static_cast<size_t>(std::min(bytes, int64_t{1} << 20)));
   for (int64_t left = bytes; left > 0; left -= static_cast<int64_t>(piece.size())) {
     piece.resize(static_cast<size_t>(std::min(left, static_cast<int64_t>(piece.size()))));
@@ -116,6 +138,19 @@ std::function<void(int64_t, void*, int64_t)> Spilled(const std::function<void(vo
     buffer->Append(piece.data(), static_cast<int64_t>(piece.size()));
   }
   return [buffer](int64_t offset, void* out, int64_t count) { buffer->ReadAt(offset, out, count); };
+}
+
+StoredArray SpilledRowMajor(const StoredArray& array, const std::string& where) {
+  const auto buffer = std::make_shared<SpillBuffer>(0, where);
+  buffer->Reserve(array.shape.elements() * DTypeBytes(array.dtype));
+  // Larger blocks read the array fewer times.
+  const int64_t block = std::clamp(FreeHostBytes() / 8, int64_t{16} << 20, int64_t{1} << 30);
+  const int64_t row = array.shape.elements() / std::max<int64_t>(array.shape[0], 1) * DTypeBytes(array.dtype);
+  RequireHostMemory(std::max(block, row), "a block of rows of an array in Fortran order", where,
+                    "write it with numpy.ascontiguousarray(array)");
+  ReadRowMajor(array, block, [&](const void* data, int64_t bytes) { buffer->Append(data, bytes); });
+  return {array.dtype, array.big_endian, array.shape,
+          [buffer](int64_t offset, void* out, int64_t bytes) { buffer->ReadAt(offset, out, bytes); }};
 }
 
 }  // namespace gradloom

@@ -1,6 +1,7 @@
 // An array in a file whose elements can be read by range, without the others.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 
@@ -16,6 +17,15 @@ struct StoredArray {
   // Reads bytes as the file has them, counted from the first element. Any number of threads may call it; throws Error(kData, kIo) naming
   // the file.
   std::function<void(int64_t offset, void* out, int64_t bytes)> read;
+};
+
+// Which arrays are copied if their rows cannot be read from their file, because it is compressed or in Fortran order: to a SpillBuffer,
+// from which they can.
+struct CopyRule {
+  int64_t bytes = 0;             // those of at least so many bytes
+  DType as = DType::kUndefined;  // in this type, if it is wider than their own
+
+  bool Copies(DType dtype, const Shape& shape) const { return shape.elements() * std::max(DTypeBytes(dtype), DTypeBytes(as)) >= bytes; }
 };
 
 }  // namespace gradloom

@@ -23,9 +23,14 @@ class StoredRows : public RowSource {
   Shape row_shape() const override { return options_.row_shape; }
   DType dtype() const override { return options_.dtype; }
 
-  void Read(int64_t row, PhiloxKey, void* out) const override {
-    Tensor raw(array_->dtype, options_.row_shape);
-    const int64_t first = options_.first + row * raw.elements();
+  void Read(int64_t row, PhiloxKey draw, void* out) const override { ReadSeveral(row, 1, draw, out); }
+
+  void ReadSeveral(int64_t row, int64_t count, PhiloxKey, void* out) const override {
+    const int64_t width = options_.row_shape.elements();
+    Shape shape{count};
+    for (const int64_t extent : options_.row_shape) shape.push_back(extent);
+    Tensor raw(array_->dtype, shape);
+    const int64_t first = options_.first + row * width;
     array_->read(first * DTypeBytes(array_->dtype), raw.data(), raw.bytes());
     if (array_->big_endian) SwapBytes(raw);
     if (array_->dtype == DType::kBool) {
@@ -38,7 +43,8 @@ class StoredRows : public RowSource {
       value = std::move(raw);
     } else {
       value = Converted(raw.view(), options_.dtype);
-      CheckNotTooLarge(options_.column, raw.view(), value.view(), raw.elements(), row);
+      CheckNotTooLarge(options_.column, raw.view(), value.view(), width, row);
+      CheckSameNumbers(options_.column, raw.view(), value.view(), width, row);
     }
     if (options_.classes) CheckClasses(row, value);
     for (const Transform& transform : transforms_) transform.Apply(value);
@@ -69,7 +75,9 @@ class StoredRows : public RowSource {
 
   void CheckClasses(int64_t row, const Tensor& value) const {
     const int64_t wrong = FirstOutOfRange(value.view(), *options_.classes);
-    if (wrong >= 0) throw ClassError(row, ElementAsInt(value.view(), wrong), options_.column, *options_.classes, "");
+    if (wrong < 0) return;
+    row += wrong / std::max<int64_t>(options_.row_shape.elements(), 1);
+    throw ClassError(row, ElementAsInt(value.view(), wrong), options_.column, *options_.classes, "");
   }
 
   std::shared_ptr<const StoredArray> array_;
@@ -78,11 +86,6 @@ class StoredRows : public RowSource {
 };
 
 }  // namespace
-
-bool CanBeStored(DType have, DType wanted) {
-  if (IsFloating(wanted) || have == wanted) return true;
-  return wanted == DType::kInt64 && !IsFloating(have) && have != DType::kUint64;
-}
 
 std::shared_ptr<const RowSource> MakeStoredRows(StoredArray array, StoredRowsOptions options) {
   return std::make_shared<StoredRows>(std::move(array), std::move(options));

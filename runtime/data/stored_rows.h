@@ -13,7 +13,7 @@
 namespace gradloom {
 
 struct StoredRowsOptions {
-  DType dtype = DType::kFloat32;  // dtype and shape of a row as needed; see CanBeStored
+  DType dtype = DType::kFloat32;  // dtype and shape of a row as needed
   Shape row_shape;
   int64_t rows = 0;
   // Row i has the elements from first + i * row_shape.elements() on.
@@ -23,11 +23,8 @@ struct StoredRowsOptions {
   std::string column;
 };
 
-// Whether elements of a file can be converted without looking at their values: none at all, any numbers to floating point, and integers
-// that cannot be larger to int64.
-bool CanBeStored(DType have, DType wanted);
-
-// A row has the same bits as in a column in memory (Dataset::Fit, Transform::Apply).
+// A row has the same bits as in a column in memory (Dataset::Fit, Transform::Apply), and reading it throws the same errors for its numbers,
+// without a place.
 std::shared_ptr<const RowSource> MakeStoredRows(StoredArray array, StoredRowsOptions options);
 
 }  // namespace gradloom

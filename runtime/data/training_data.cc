@@ -10,6 +10,7 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/philox.h"
 #include "runtime/base/read_number.h"
@@ -117,6 +118,12 @@ Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRa
     throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a number of random samples", "",
                 "expected random:N, for example random:256");
   }
+  int64_t bytes = 0;
+  for (const Feed& feed : feeds) {
+    const int64_t elements = feed.shape.rank() == 0 ? 1 : WithRows(feed.shape, rows).checked_elements().value_or(kDataLimitBytes);
+    bytes += std::min(elements, kDataLimitBytes) * (IsFloating(feed.dtype) ? 4 : 8);
+  }
+  RequireHostMemory(bytes, "random data of " + Counted(rows, "sample"), "", "use fewer samples: random:256");
   Dataset data;
   for (size_t i = 0; i < feeds.size(); ++i) {
     const auto range = classes.find(feeds[i].name);

@@ -103,6 +103,30 @@ TEST(Image, HugeHeadersAllocateNoMemory) {
   EXPECT_EQ(CodeOf([&] { DecodeImage(jpeg, 1, "x"); }), ErrorCode::kLimit);
 }
 
+// What a file says of its image, before it is read.
+TEST(Image, HeadersTellHowMuchMemoryIsNeeded) {
+  const TemporaryFolder folder;
+  const auto pixels = [&](const std::string& file) {
+    WriteWithoutSync(folder / "image", file);
+    const int64_t bytes = BytesToRead(InputFile(folder / "image")) - 2 * std::ssize(file);
+    EXPECT_EQ(bytes % 12, 0);
+    return bytes / 12;
+  };
+  EXPECT_EQ(pixels(PngOf(Picture(37, 50, 3))), 37 * 50);
+  for (const bool progressive : {false, true}) {
+    std::string jpeg = JpegOf(Picture(60, 33, 3), 90, progressive);
+    EXPECT_EQ(pixels(jpeg), 60 * 33);
+    // A segment as cameras write it, and bytes that fill.
+    jpeg.insert(2, std::string("\xFF\xE1\x03\xE9", 4) + std::string(999, 'x') + "\xFF\xFF");
+    EXPECT_EQ(pixels(jpeg), 60 * 33);
+    EXPECT_EQ(DecodeImage(jpeg, 3, "test").width, 33);
+    EXPECT_EQ(pixels(jpeg.substr(0, 500)), 0);
+  }
+  for (const std::string& damaged :
+       {std::string(), std::string("\x89PNG"), std::string(1 << 20, '\xFF'), std::string("\xFF\xD8") + std::string(1 << 20, '\xFF')})
+    EXPECT_EQ(pixels(damaged), 0);
+}
+
 TEST(Image, RejectsEndlessScans) {
   Image grey = Picture(64, 64, 1);
   const std::string jpeg = JpegOf(grey, 95, true);

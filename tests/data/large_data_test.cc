@@ -14,6 +14,7 @@
 #include "runtime/data/npy.h"
 #include "runtime/data/npz.h"
 #include "runtime/data/training_data.h"
+#include "tests/base/bytes_read.h"
 #include "tests/base/written_files.h"
 
 namespace gradloom {
@@ -117,7 +118,34 @@ TEST_F(LargeDataTest, RowsOfAnArchiveOfNumpyArrays) {
   EXPECT_EQ(LastRow<float>(data, "x").back(), 5);
   EXPECT_EQ(data.column("y").as<int64_t>()[kManyRows - 1], 0) << "a small array is in memory";
   // Both can be read by rows, nothing is unpacked.
-  for (const char* name : {"x", "y"}) EXPECT_TRUE(OpenNpz(path, name, int64_t{1} << 40)) << name;
+  for (const char* name : {"x", "y"}) EXPECT_TRUE(OpenNpz(path, name, {int64_t{1} << 40})) << name;
+  EXPECT_EQ(NpzTypes(path).at("x").shape, kManyBytes) << "only the headers are read";
+}
+
+// Rows are converted in pieces.
+TEST_F(LargeDataTest, RowsOfAnArrayInFortranOrder) {
+  constexpr int64_t kRows = 1 << 20, kColumns = 256;  // 1 GiB as float32
+  std::string head = NpyHeader(DType::kUint8, {kRows, kColumns});
+  head.replace(head.find("False"), 5, "True ");
+  const int64_t bytes = std::ssize(head) + kRows * kColumns;
+  // The last elements of the first, second and last column.
+  const auto last_of = [&](int64_t column) { return std::ssize(head) + (column + 1) * kRows - 1; };
+  const std::string path = Sparse("f.npy", bytes, {{0, head}, {last_of(0), "\x03"}, {last_of(1), "\x04"}, {bytes - 1, "\x05"}});
+  EXPECT_EQ(NpyType(path).shape, (Shape{kRows, kColumns}));
+  std::vector<std::string> notes;
+  const Dataset data = Load(path, {{"x", DType::kFloat32, {4, kColumns}, 0}}, notes);
+  const std::vector<float> row = LastRow<float>(data, "x");
+  EXPECT_EQ(row[0], 3);
+  EXPECT_EQ(row[1], 4);
+  EXPECT_EQ(row.back(), 5);
+  // One that has another shape is refused without reading it.
+  const int64_t before = BytesRead();
+  const Error error = ErrorOf([&] {
+    Load(Sparse("x.npy", bytes, {{0, NpyHeader(DType::kUint8, {kRows, kColumns})}}), {{"x", DType::kFloat32, {4, 3}, 0}}, notes);
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_NE(error.message().find("has 256 values per row, but the model expects [3]"), std::string::npos) << error.message();
+  EXPECT_LT(BytesRead() - before, 1 << 20);
 }
 
 TEST_F(LargeDataTest, WindowsOfTokens) {
@@ -154,6 +182,11 @@ TEST_F(LargeDataTest, SmallArraysAreInMemory) {
   const std::string bytes_head = NpyHeader(DType::kUint8, {10, 600});
   const std::string bytes = Sparse("b.npy", std::ssize(bytes_head) + 10 * 600, {{0, bytes_head}});
   EXPECT_TRUE(LoadFeeds(bytes, {{"x", DType::kFloat32, {4, 600}, 0}}, {}, {}, notes, options).is_lazy("x"));
+  // Also of those that must be copied, because their rows cannot be read from their file.
+  const std::string packed = folder_ / "packed.npz";
+  WriteNpz(packed, {{"x", Tensor(DType::kUint8, {10, 600})}}, true);
+  EXPECT_TRUE(LoadFeeds(packed, {{"x", DType::kFloat32, {4, 600}, 0}}, {}, {}, notes, options).is_lazy("x"));
+  EXPECT_FALSE(LoadFeeds(packed, {{"x", DType::kUint8, {4, 600}, 0}}, {}, {}, notes, options).is_lazy("x"));
   EXPECT_GE(LargeBytesFor(0), kLargeBytes);
   EXPECT_EQ(LargeBytesFor(int64_t{64} << 30), int64_t{16} << 30);
 }

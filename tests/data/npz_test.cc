@@ -54,13 +54,18 @@ TEST_F(NpzTest, RoundTrip) {
   EXPECT_EQ(folder_.entries(), 1);
 }
 
-TEST_F(NpzTest, ShapesOfSomeArrays) {
+TEST_F(NpzTest, TypesOfArrays) {
   for (const bool compress : {false, true}) {
     WriteNpz(path_, Arrays(), compress);
-    const std::map<std::string, Shape> shapes = NpzShapes(path_, {"x", "zeros", "other"});
-    ASSERT_EQ(shapes.size(), 2);
-    EXPECT_EQ(shapes.at("x"), (Shape{2, 3}));
-    EXPECT_EQ(shapes.at("zeros"), Shape{100000});
+    const std::map<std::string, TensorView> types = NpzTypes(path_, {"x", "zeros", "other"}), all = NpzTypes(path_);
+    ASSERT_EQ(types.size(), 2);
+    EXPECT_EQ(types.at("x").shape, (Shape{2, 3}));
+    EXPECT_EQ(types.at("zeros").shape, Shape{100000});
+    ASSERT_EQ(all.size(), Arrays().size());
+    for (const auto& [name, array] : Arrays()) {
+      EXPECT_EQ(all.at(name).dtype, array.dtype()) << name;
+      EXPECT_EQ(all.at(name).shape, array.shape()) << name;
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,10 +16,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <random>
 #include <string>
+#include <vector>
 
+#include "runtime/data/column_major.h"
 #include "tests/base/temporary_folder.h"
 
 namespace gradloom {
@@ -120,6 +124,79 @@ TEST(SpillBufferTest, StaysInMemoryWithoutDisk) {
     buffer.Append(all.data(), static_cast<int64_t>(all.size()));
     EXPECT_FALSE(buffer.spilled()) << folder;
     ExpectRanges(buffer, all, random);
+  }
+}
+
+TEST(SpillBufferTest, RoomIsTakenAtOnceIfItIsAnnounced) {
+  std::mt19937 random(6);
+  const std::string all(6 << 20, 'y');
+  const TemporaryFolder folder;
+  for (const std::string& files : {folder.path(), std::string("/dev/shm")}) {
+    const TemporaryFiles there(files);
+    SpillBuffer buffer(1 << 20);
+    buffer.Reserve(std::ssize(all));
+    const bool spilled = buffer.spilled();
+    for (size_t at = 0; at < all.size(); at += 1 << 20) buffer.Append(all.data() + at, 1 << 20);
+    EXPECT_EQ(buffer.spilled(), spilled);
+    EXPECT_TRUE(buffer.is_large());
+    ExpectRanges(buffer, all, random);
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Without a disk, and with too little memory.
+TEST(SpillBufferTest, ThatThereIsNoRoomIsAnError) {
+  const TemporaryFiles there("/dev/shm");
+  const auto limited = [] {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t limit = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{100} << 20);
+    const rlimit few{limit, limit};
+    if (setrlimit(RLIMIT_AS, &few) != 0) ::_exit(1);
+    const Error announced = ErrorOf([] { SpillBuffer(0, "x.csv").Reserve(200 << 20); });
+    std::fprintf(stderr, "%s\n", announced.Describe().c_str());
+    // One that grows reports it before it fails to allocate.
+    const std::string piece(8 << 20, 'x');
+    const Error grown = ErrorOf([&] {
+      SpillBuffer buffer(0);
+      for (int i = 0; i < 20; ++i) buffer.Append(piece.data(), std::ssize(piece));
+    });
+    ::_exit(announced.message().starts_with("a copy of the data in memory needs 200 MiB of memory, but ") && announced.where() == "x.csv" &&
+                    grown.message().starts_with("a copy of the data in memory needs ")
+                ? ExitCode(grown.code())
+                : 1);
+  };
+  EXPECT_EXIT(limited(), ::testing::ExitedWithCode(ExitCode(ErrorCode::kResource)), "TMPDIR");
+}
+#endif
+
+// Column-major order as numpy writes it, in blocks of all sizes.
+TEST(ColumnMajor, RowsInOrder) {
+  std::mt19937 random(7);
+  for (const Shape& shape :
+       {Shape{1, 1}, Shape{5, 3}, Shape{700, 2}, Shape{3, 700}, Shape{40, 3, 5, 2}, Shape{1500, 4}, Shape{0, 4}, Shape{4, 0}}) {
+    for (const DType dtype : {DType::kUint8, DType::kFloat16, DType::kFloat32, DType::kInt64}) {
+      const int64_t elements = shape.elements(), size = DTypeBytes(dtype);
+      std::string wanted(static_cast<size_t>(elements * size), '\0'), stored = wanted;
+      for (char& byte : wanted) byte = static_cast<char>(random());
+      for (int64_t i = 0; i < elements; ++i) {
+        int64_t rest = i, at = 0;
+        std::vector<int64_t> steps{1};
+        for (int axis = 1; axis < shape.rank(); ++axis) steps.push_back(steps.back() * shape[axis - 1]);
+        for (int axis = shape.rank(); axis-- > 0; rest /= shape[axis]) at += rest % shape[axis] * steps[static_cast<size_t>(axis)];
+        std::memcpy(stored.data() + at * size, wanted.data() + i * size, static_cast<size_t>(size));
+      }
+      const StoredArray array{dtype, false, shape, [&](int64_t offset, void* out, int64_t bytes) {
+                                ASSERT_LE(offset + bytes, std::ssize(stored));
+                                std::memcpy(out, stored.data() + offset, static_cast<size_t>(bytes));
+                              }};
+      for (const int64_t block : {1, 64, 1000, 5000, 1 << 20}) {
+        std::string read;
+        ReadRowMajor(array, block,
+                     [&](const void* data, int64_t bytes) { read.append(static_cast<const char*>(data), static_cast<size_t>(bytes)); });
+        EXPECT_EQ(read, wanted) << shape.ToString() << " " << DTypeName(dtype) << " " << block;
+      }
+    }
   }
 }
 

@@ -88,11 +88,7 @@ LabelCounts CountLabels(const Dataset& data, const std::string& target, const Cl
   }
   // Labels that stay in their file. Reading a row checks its class.
   const Dataset::LazyColumn& column = data.lazy_columns().at(target);
-  Tensor row(column.source->dtype(), column.source->row_shape());
-  for (const int64_t i : column.rows) {
-    column.source->Read(i, PhiloxKey(), row.data());
-    made.Add(row.view());
-  }
+  ForEachPiece(*column.source, column.rows, [&](const TensorView& labels) { made.Add(labels); });
   return made;
 }
 

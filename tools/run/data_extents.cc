@@ -35,10 +35,11 @@ std::map<std::string, Shape> ShapesOfInputs(const Model& model, const DataFile& 
     sources.emplace(input, source);
     arrays.insert(source);
   }
-  const std::map<std::string, Shape> found = NpzShapes(file.path, arrays);
+  const std::map<std::string, TensorView> found = NpzTypes(file.path, arrays);
   std::map<std::string, Shape> shapes;
   for (const auto& [input, source] : sources) {
-    if (const auto shape = found.find(source); shape != found.end() && shape->second.rank() > 0) shapes.emplace(input, shape->second);
+    if (const auto type = found.find(source); type != found.end() && type->second.shape.rank() > 0)
+      shapes.emplace(input, type->second.shape);
   }
   return shapes;
 }

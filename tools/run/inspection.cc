@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
-#include <optional>
-#include <set>
 
 #include "compiler/onnx/model_summary.h"
 #include "runtime/base/error.h"
@@ -59,24 +56,16 @@ void AddTensors(const std::map<std::string, TensorView>& types, Inspection& made
   made.json["tensors"] = std::move(list);
 }
 
-// Adds the arrays of a data file, by the names that --map accepts.
+// Adds the arrays of a data file, by the names that --map accepts. Inputs and targets cannot use those of text.
 void AddArrays(const std::map<std::string, TensorView>& arrays, Inspection& made) {
   made.table.push_back({"array", "type", "rows"});
   Json list = Json::array();
   for (const auto& [name, type] : arrays) {
     const int64_t rows = type.shape.rank() > 0 ? type.shape[0] : 0;
-    made.table.push_back({Escaped(name, 80), TypeText(type), WithCommas(rows)});
+    made.table.push_back({Escaped(name, 80), type.dtype == DType::kString ? "text" : TypeText(type), WithCommas(rows)});
     list.push_back({{"name", name}, {"dtype", DTypeName(type.dtype)}, {"shape", type.shape.dims()}});
   }
   made.json["arrays"] = std::move(list);
-}
-
-// Arrays of text, which inputs and targets cannot use.
-void AddTexts(const std::map<std::string, NpyText>& texts, Inspection& made) {
-  for (const auto& [name, strings] : texts) {
-    made.table.push_back({Escaped(name, 80), "text", WithCommas(strings.size)});
-    made.json["arrays"].push_back({{"name", name}, {"dtype", "string"}, {"shape", {strings.size}}});
-  }
 }
 
 void AddTable(const std::string& path, Inspection& made) {
@@ -126,17 +115,10 @@ void AddImages(const std::string& path, Inspection& made) {
   made.json["classes"] = std::move(list);
 }
 
-TensorView TypeOf(const Tensor& tensor) { return {tensor.dtype(), tensor.shape(), nullptr}; }
-
-// Of an array whose elements need not be read. `read` reads those of one that cannot be opened.
-template <typename Read>
-TensorView TypeOf(const std::optional<StoredArray>& opened, Read read) {
-  return opened ? TensorView{opened->dtype, opened->shape, nullptr} : TypeOf(read());
-}
-
-std::map<std::string, TensorView> TypesOf(const std::map<std::string, Tensor>& arrays) {
+// The arrays of a set of IDX files.
+std::map<std::string, TensorView> IdxTypes(const std::string& prefix) {
   std::map<std::string, TensorView> types;
-  for (const auto& [name, array] : arrays) types[name] = TypeOf(array);
+  for (const auto& [name, path] : IdxFilesOf(prefix)) types.emplace(name, IdxType(path));
   return types;
 }
 
@@ -280,22 +262,19 @@ Inspection InspectData(const std::string& path) {
     }
     case DataFileKind::kNpy:
       made.lines.emplace_back("a numpy array");
-      AddArrays({{"array", TypeOf(OpenNpy(path), [&] { return ReadNpy(path); })}}, made);
+      AddArrays({{"array", NpyType(path)}}, made);
       break;
     case DataFileKind::kIdx:
       made.lines.emplace_back("an IDX file");
-      AddArrays({{"array", TypeOf(OpenIdx(path, std::numeric_limits<int64_t>::max()), [&] { return ReadIdx(path); })}}, made);
+      AddArrays({{"array", IdxType(path)}}, made);
       break;
-    case DataFileKind::kNpz: {
-      const NpzArrays arrays = ReadNpzArrays(path);
+    case DataFileKind::kNpz:
       made.lines.emplace_back("numpy arrays");
-      AddArrays(TypesOf(arrays.numbers), made);
-      AddTexts(arrays.texts, made);
+      AddArrays(NpzTypes(path), made);
       break;
-    }
     case DataFileKind::kIdxSet:
       made.lines.emplace_back("a set of IDX files");
-      AddArrays(TypesOf(LoadData(path, {}).data.columns()), made);
+      AddArrays(IdxTypes(path), made);
       break;
   }
   return made;
