@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/run_on_threads.h"
 
 namespace gradloom {
@@ -28,6 +29,9 @@ Shape ColumnShape(const Shape& row, int64_t rows) {
   for (int64_t extent : row) shape.push_back(extent);
   return shape;
 }
+
+// Throws if there is no memory for batches of this size in all.
+void RequireBatches(int64_t bytes) { RequireHostMemory(bytes, "the data of the batches", "", "use a smaller --batch"); }
 
 }  // namespace
 
@@ -54,12 +58,13 @@ class Batches::Loader {
     for (const auto& [name, column] : batches.data_.lazy_columns())
       row_bytes += column.source->row_shape().elements() * DTypeBytes(column.source->dtype());
     rows_at_once_ = std::max<int64_t>(kBytesAtOnce / row_bytes, 1);
+    RequireBatches(std::ssize(slots_) * rows * row_bytes);
     for (Slot& slot : slots_) {
       for (const auto& [name, column] : batches.data_.lazy_columns()) {
         slot.columns.emplace(name, Tensor(column.source->dtype(), ColumnShape(column.source->row_shape(), rows)));
       }
     }
-    StartThreads(options.workers > 0 ? options.workers : RowThreads(batches.data_, NumCores()));
+    StartThreads(options.workers > 0 ? options.workers : RowThreads(batches.data_, options.cores > 0 ? options.cores : NumCores()));
   }
 
   ~Loader() {
@@ -196,6 +201,9 @@ Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t ba
       axes_(options.axes),
       buffers_(static_cast<size_t>(options.kept)) {
   GRADLOOM_CHECK(batch > 0);
+  int64_t row_bytes = 0;
+  for (const auto& [name, column] : data.columns()) row_bytes += WithRows(column.shape(), 1).elements() * DTypeBytes(column.dtype());
+  RequireBatches(std::ssize(buffers_) * batch_ * row_bytes);
   for (const auto& [name, column] : data.columns()) {
     for (auto& buffers : buffers_) {
       buffers.emplace(name, Tensor(column.dtype(), WithRows(column.shape(), std::min(batch, static_cast<int64_t>(order.size())))));

@@ -38,9 +38,11 @@ struct BatchesOptions {
   int kept = 1;  // number of batches that stay valid: only the last one requested, or also the one before it
   // The axes of a batch along which its rows lie, by column, where that is not the first one (FeedAxes).
   std::map<std::string, int> axes = {};
+  int cores = 0;  // the cores that this process may use, for RowThreads; 0: all (NumCores)
 };
 
-// Rows in memory are copied when a batch is requested; rows of a source are made ahead by threads.
+// Rows in memory are copied when a batch is requested; rows of a source are made ahead by threads. Throws Error(kResource) if there is no
+// memory for the batches that are kept and made ahead.
 class Batches {
  public:
   // `order`: the rows of the epoch. The last batch has the rest. Both must outlive this object.

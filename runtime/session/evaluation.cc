@@ -169,12 +169,14 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   SharedBatches shared(data.rows(), EvaluationBatch(options), communicator);
   TrainerOptions compared = options;
   if (confusion != nullptr) compared.metrics.push_back(confusion->spec());
-  Batches batches(data, shared.order(), EvaluationBatch(options),
-                  {.reads = RowsReadBy(session, EntryKind::kEval, data, compared), .axes = FeedAxes(session.plan())});
+  Batches batches(
+      data, shared.order(), EvaluationBatch(options),
+      {.reads = RowsReadBy(session, EntryKind::kEval, data, compared), .axes = FeedAxes(session.plan()), .cores = session.host_threads()});
   const std::map<std::string, int> sample_axes = FetchAxes(session.plan());
   std::vector<std::unique_ptr<Metric>> metrics;
   for (MetricSpec spec : options.metrics) {
     if (const auto found = sample_axes.find(spec.output); found != sample_axes.end()) spec.sample_axis = found->second;
+    spec.threads = session.host_threads();
     metrics.push_back(Metric::Make(spec));
   }
   std::vector<WeightedMean> means(1 + session.plan().loss_terms.size());  // of the loss and its terms

@@ -117,7 +117,7 @@ bool ClassScores::IsAmongLargest(int64_t position, int64_t right, int64_t k) con
 void ClassScores::ForEachPosition(const std::function<void(int64_t)>& f) const {
   constexpr int64_t kScoresPerPart = int64_t{1} << 18;  // take longer than to start a thread
   const int64_t each = std::max<int64_t>(kScoresPerPart / std::max<int64_t>(classes_, 1), 1);
-  RunOnThreads((positions() + each - 1) / each, NumCores(), [&](int64_t part) {
+  RunOnThreads((positions() + each - 1) / each, spec_.threads > 0 ? spec_.threads : NumCores(), [&](int64_t part) {
     for (int64_t position = part * each; position < std::min((part + 1) * each, positions()); ++position) f(position);
   });
 }

@@ -29,6 +29,7 @@ struct MetricSpec {
   bool probabilities = false;           // for classes: the output has probabilities, not scores that need a softmax
   bool target_probabilities = false;    // a floating-point target has a probability for each class, of which the largest is right
   int sample_axis = 0;                  // of the output
+  int threads = 0;                      // that read an output of many scores; 0: one for each core
   std::string label;                    // name of its values; empty: `name`
 
   const std::string& shown() const { return label.empty() ? name : label; }

@@ -8,6 +8,7 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/run_on_threads.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/loss_scale_state.h"
 #include "runtime/session/entry_match.h"
@@ -117,6 +118,12 @@ std::pair<int64_t, int64_t> Session::RowsRead(EntryKind kind, int64_t batch) con
     last = std::max(last, binding.shard_start + binding.shard_length);
   }
   return first < last ? std::pair(first, last) : std::pair<int64_t, int64_t>(0, 1);
+}
+
+int Session::host_threads() const {
+  const auto ranks = static_cast<int>(plan_->num_ranks());
+  const int devices = communicator() == nullptr ? ranks : communicator()->OwnRanks(plan_->num_ranks()).count();
+  return static_cast<int>(std::clamp<int64_t>(int64_t{plan_->targets.front().threads} * devices, 1, NumCores()));
 }
 
 std::vector<std::string> Session::AllGather(const std::string& own) const {

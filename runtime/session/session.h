@@ -86,6 +86,10 @@ class Session {
   // The rows [first, last) that this process's devices read of a batch of `batch` rows; at least one.
   std::pair<int64_t, int64_t> RowsRead(EntryKind kind, int64_t batch) const;
 
+  // The number of threads of this process that may prepare batches and compare outputs: as many as compute on its devices, but no more than
+  // there are cores.
+  int host_threads() const;
+
   // Whether `next` of Step is used.
   bool copies_inputs() const;
   // Waits until `next` has returned and its feeds are copied.

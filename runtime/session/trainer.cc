@@ -225,7 +225,8 @@ void Trainer::OpenBatches(int64_t index) {
                                        BatchesOptions{.draw = draw,
                                                       .reads = RowsReadBy(session_, kind, train_, options_),
                                                       .kept = session_.copies_inputs() ? 2 : 1,
-                                                      .axes = FeedAxes(session_.plan())});
+                                                      .axes = FeedAxes(session_.plan()),
+                                                      .cores = session_.host_threads()});
 }
 
 StepReport Trainer::Step() {

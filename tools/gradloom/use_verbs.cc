@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -128,7 +129,9 @@ void Write(const UseFlags& flags, const Predictions& predictions) {
   if (flags.out.ends_with(".npz")) {
     WriteNpz(flags.out, ArraysOf(predictions, flags.out));
   } else if (flags.out.ends_with(".csv")) {
-    WriteFileAtomically(flags.out, TableOf(predictions, flags.out));
+    AtomicFile file(flags.out);
+    WriteTable(predictions, flags.out, [&](std::string_view text) { file.Write(text); });
+    file.Commit();
   } else if (flags.out.empty()) {
     std::printf("%s\n", JsonOf(predictions).c_str());
   } else {

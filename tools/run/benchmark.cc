@@ -47,7 +47,7 @@ void AddRandomData(Configuration& configuration) {
 // Repeats the whole batches of a data set.
 class Feeder {
  public:
-  Feeder(const Dataset& data, int64_t batch, std::map<std::string, int> axes) : axes_(std::move(axes)) {
+  Feeder(const Dataset& data, int64_t batch, std::map<std::string, int> axes, int cores) : axes_(std::move(axes)), cores_(cores) {
     const int64_t whole = std::max(data.rows() / batch * batch, std::min(batch, data.rows()));
     order_.resize(static_cast<size_t>(whole));
     std::iota(order_.begin(), order_.end(), 0);
@@ -63,13 +63,14 @@ class Feeder {
 
  private:
   void Rewind() {
-    batches_ = std::make_unique<Batches>(*data_, order_, batch_, BatchesOptions{.axes = axes_});
+    batches_ = std::make_unique<Batches>(*data_, order_, batch_, BatchesOptions{.axes = axes_, .cores = cores_});
     next_ = 0;
   }
 
   const Dataset* data_ = nullptr;
   int64_t batch_ = 0, next_ = 0;
   const std::map<std::string, int> axes_;
+  const int cores_;
   std::vector<int64_t> order_;
   std::unique_ptr<Batches> batches_;
 };
@@ -126,7 +127,7 @@ class Run {
       : options_(options),
         set_up_(SetUpTraining(configuration)),
         session_(set_up_.plan, {.seed = configuration.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration)}),
-        feeder_(set_up_.data.train, set_up_.options.batch, FeedAxes(session_.plan())) {
+        feeder_(set_up_.data.train, set_up_.options.batch, FeedAxes(session_.plan()), session_.host_threads()) {
     result_.model = set_up_.model_path;
     result_.data = configuration.Text("data.train");
     result_.batch = set_up_.options.batch;

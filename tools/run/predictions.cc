@@ -8,10 +8,12 @@
 #include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/read_number.h"
 #include "runtime/data/data_files.h"
 #include "runtime/data/joined_data.h"
 #include "tools/run/csv_line.h"
+#include "tools/screen/screen.h"
 
 namespace gradloom {
 namespace {
@@ -89,7 +91,8 @@ bool HasFileColumn(const Predictions& predictions, int64_t rows) {
 
 }  // namespace
 
-std::string TableOf(const Predictions& predictions, const std::string& path) {
+void WriteTable(const Predictions& predictions, const std::string& path, const std::function<void(std::string_view)>& write) {
+  constexpr size_t kPieceBytes = size_t{1} << 20;
   std::string text;
   int64_t rows = -1;
   for (const auto& [name, tensor] : predictions.outputs) {
@@ -112,6 +115,10 @@ std::string TableOf(const Predictions& predictions, const std::string& path) {
   const bool has_files = HasFileColumn(predictions, rows);
   if (has_files) text = std::string(kFileColumn) + "," + text;
   for (int64_t row = 0; row < rows; ++row) {
+    if (text.size() >= kPieceBytes) {
+      write(text);
+      text.clear();
+    }
     text += "\n";
     const char* before = "";
     if (has_files) {
@@ -131,10 +138,15 @@ std::string TableOf(const Predictions& predictions, const std::string& path) {
       }
     }
   }
-  return text + "\n";
+  write(text + "\n");
 }
 
 std::string JsonOf(const Predictions& predictions) {
+  // A value of the library, in a list that grows, and the text.
+  constexpr int64_t kBytesOfNumber = 48;
+  int64_t numbers = 0;
+  for (const auto& [name, tensor] : predictions.outputs) numbers += tensor.elements();
+  RequireHostMemory(numbers * kBytesOfNumber, "JSON of " + WithCommas(numbers) + " numbers", "", "write a file: -o y.npz");
   nlohmann::json line = nlohmann::json::object();
   for (const auto& [name, tensor] : predictions.outputs) {
     int64_t next = 0;

@@ -1,8 +1,10 @@
 // The predictions of a trained model, and the forms in which they are written.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,12 +29,12 @@ struct Predictions {
 };
 
 // A table with a header and one line per row. A column is named after its output if that has one number per row, otherwise name.0, name.1
-// ... or as `columns` says. Before them are "file", which has the files, and the columns that are kept. Throws Error(kConfig), naming
-// `path`, for an output without a row per sample.
-std::string TableOf(const Predictions& predictions, const std::string& path);
+// ... or as `columns` says. Before them are "file", which has the files, and the columns that are kept. `write` gets the text in pieces.
+// Throws Error(kConfig), naming `path`, for an output without a row per sample, before anything is written.
+void WriteTable(const Predictions& predictions, const std::string& path, const std::function<void(std::string_view text)>& write);
 
 // An object with a nested list for each output, as from numpy.ndarray.tolist(), or with a list for each name in `columns`; the list "file"
-// has the files, and each column that is kept is a list. What is not finite is null.
+// has the files, and each column that is kept is a list. What is not finite is null. Throws Error(kResource) if there is no memory for it.
 std::string JsonOf(const Predictions& predictions);
 
 // The outputs, and the columns that are kept, as arrays. Throws Error(kConfig), naming `path`, for a column of text.

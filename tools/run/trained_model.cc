@@ -11,8 +11,10 @@
 
 #include "compiler/compile.h"
 #include "compiler/onnx/export/export.h"
+#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/listing.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/manifest.h"
@@ -40,20 +42,21 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kDefaultBatch = 32;
 
-// Concatenates parts of one dtype and of equal rows. Each is released once it is copied: together they may take most of the memory.
-Tensor Concatenated(std::vector<Tensor> parts) {
-  if (parts.size() == 1) return parts.front();
-  Shape shape = parts.front().shape();
-  shape[0] = 0;
-  for (const Tensor& part : parts) shape[0] += part.shape()[0];
-  Tensor whole(parts.front().dtype(), shape);
-  auto* to = static_cast<std::byte*>(whole.data());
-  for (Tensor& part : parts) {
-    std::memcpy(to, part.data(), static_cast<size_t>(part.bytes()));
-    to += part.bytes();
-    part = Tensor();
-  }
-  return whole;
+// Room for the outputs of `rows` rows, of which these are some. Throws Error(kResource) if there is no memory for them, naming `data`.
+std::map<std::string, Tensor> RoomFor(const std::map<std::string, Tensor>& some, int64_t rows, const std::string& data) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : some) bytes += WithRows(tensor.shape(), rows).elements() * DTypeBytes(tensor.dtype());
+  RequireHostMemory(bytes, "the predictions of " + Counted(rows, "row"), Escaped(data, 4096),
+                    "predict fewer rows at once, or only their classes: --classes");
+  std::map<std::string, Tensor> room;
+  for (const auto& [name, tensor] : some) room.emplace(name, Tensor(tensor.dtype(), WithRows(tensor.shape(), rows)));
+  return room;
+}
+
+// Copies rows to their place, from row `first` on, in a tensor with room for all.
+void PlaceRows(const Tensor& rows, int64_t first, Tensor& all) {
+  const int64_t row_bytes = rows.bytes() / std::max<int64_t>(rows.shape()[0], 1);
+  std::memcpy(static_cast<std::byte*>(all.data()) + first * row_bytes, rows.data(), static_cast<size_t>(rows.bytes()));
 }
 
 // Whether tensors of these shapes can follow each other along the first axis: only their numbers of rows may differ.
@@ -299,12 +302,14 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool co
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
   Evaluation made;
-  if (confusion) made.confusion.emplace(ComparedClasses());
+  MetricSpec compared = confusion ? ComparedClasses() : MetricSpec();
   const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
   const std::map<std::string, ClassRange> classes = ClassesOf(compiled.options.recipe, *compiled.graph.graph);
   const Dataset rows =
       !data.empty() ? Load(data, compiled, notes, classes) : EvaluationDataOf(configuration_, compiled.feeds, targets, classes, notes);
   Session session = compiled.Start(EntryKind::kEval, rows.rows(), &job);
+  compared.threads = session.host_threads();
+  if (confusion) made.confusion.emplace(std::move(compared));
   for (MetricSpec& spec : options.metrics) spec.ReadLikeLoss(session.plan().losses);
   options.loss_weight = LossWeightOf(session.plan().losses, rows);
   options.batch = compiled.batch;
@@ -353,7 +358,7 @@ LossInfo OfRows(LossInfo loss, const Predictions& predictions) {
 
 }  // namespace
 
-void TrainedModel::ClassifyOutputs(const PredictionForm& form, Predictions& predictions) const {
+void TrainedModel::ClassifyOutputs(const PredictionForm& form, bool named, Predictions& predictions) const {
   std::map<std::string, Tensor> made;  // an output may have the name of a target
   std::set<std::string> replaced;
   for (const LossInfo& loss : losses_) {
@@ -366,13 +371,15 @@ void TrainedModel::ClassifyOutputs(const PredictionForm& form, Predictions& pred
     if (form.probabilities) {
       const std::string name = loss.target + ".probabilities";
       const Tensor& each = made.emplace(name, *ClassProbabilities(of_rows, output->second.view())).first->second;
-      std::vector<std::string> names = NamesOfClasses(loss.target, each.shape()[each.shape().rank() - 1]);
-      names.resize(static_cast<size_t>(each.shape()[each.shape().rank() - 1]));  // the data may have named more classes
-      for (std::string& column : names) column = loss.target + "." + column;
-      predictions.columns.emplace(name, std::move(names));
+      if (named) {
+        std::vector<std::string> names = NamesOfClasses(loss.target, each.shape()[each.shape().rank() - 1]);
+        names.resize(static_cast<size_t>(each.shape()[each.shape().rank() - 1]));  // the data may have named more classes
+        for (std::string& column : names) column = loss.target + "." + column;
+        predictions.columns.emplace(name, std::move(names));
+      }
     }
     replaced.insert(loss.output);
-    predictions.classes.emplace(loss.target, NamesOfClasses(loss.target, 0));
+    predictions.classes.emplace(loss.target, named ? NamesOfClasses(loss.target, 0) : std::vector<std::string>());
     if (!form.classes) continue;
     made.emplace(loss.target, std::move(predicted->classes));
     made.emplace(loss.target + ".probability", std::move(predicted->probabilities));
@@ -465,7 +472,7 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
   CheckSame(job, rows, compiled.batch);
   SharedBatches shared(rows.rows(), compiled.batch, SharesBatches(job));
-  Batches batches(rows, shared.order(), compiled.batch, {.axes = FeedAxes(session.plan())});
+  Batches batches(rows, shared.order(), compiled.batch, {.axes = FeedAxes(session.plan()), .cores = session.host_threads()});
   std::vector<std::string> names;  // of a batch over all processes
   const auto compute = [&](int64_t own) {
     const std::map<std::string, Tensor> fetched = session.Predict(batches.Get(own));
@@ -482,7 +489,7 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     return computed;
   };
   std::map<std::string, Shape> shapes;  // of the first batch
-  std::map<std::string, std::vector<Tensor>> parts;
+  int64_t first_row = 0;
   shared.Run(compute, [&](int64_t i, const std::vector<Tensor>& computed) {
     if (!job.leads()) return;
     Predictions of_batch;
@@ -503,13 +510,20 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     }
     // Now, because the scores of all rows may not fit into the memory, and their classes do.
     if (form.target_units) UndoTransforms(transformed, of_batch);
-    if (form.classes || form.probabilities) ClassifyOutputs(form, of_batch);
-    for (auto& [name, tensor] : of_batch.outputs) parts[name].push_back(std::move(tensor));
-    predictions.classes = std::move(of_batch.classes);
-    predictions.columns = std::move(of_batch.columns);
+    if (form.classes || form.probabilities) ClassifyOutputs(form, i == 0, of_batch);
+    if (i == 0) {
+      predictions.classes = std::move(of_batch.classes);
+      predictions.columns = std::move(of_batch.columns);
+      if (shared.count() == 1) {
+        predictions.outputs = std::move(of_batch.outputs);
+        return;
+      }
+      predictions.outputs = RoomFor(of_batch.outputs, rows.rows(), data);
+    }
+    for (const auto& [name, tensor] : of_batch.outputs) PlaceRows(tensor, first_row, predictions.outputs.at(name));
+    first_row += shared.size(i);
   });
   predictions.files = FilesOfRows(rows);
-  for (auto& [name, list] : parts) predictions.outputs.emplace(name, Concatenated(std::move(list)));
   if (!job.leads()) return predictions;
   for (const auto& [name, texts] : predictions.kept) {
     if (!predictions.outputs.contains(name)) continue;

@@ -97,8 +97,9 @@ class TrainedModel {
   MetricSpec ComparedClasses() const;
   // The names of a target's classes in the data that was trained on, in their order; numbers where they have none.
   std::vector<std::string> NamesOfClasses(const std::string& target, int64_t count) const;
-  // Replaces outputs by the classes that they predict, by the probabilities of all classes, or by both.
-  void ClassifyOutputs(const PredictionForm& form, Predictions& predictions) const;
+  // Replaces outputs by the classes that they predict, by the probabilities of all classes, or by both. `named`: whether `predictions` gets
+  // the names, too.
+  void ClassifyOutputs(const PredictionForm& form, bool named, Predictions& predictions) const;
   // By output, the target that has transforms and that a loss of numbers compares it with.
   std::map<std::string, std::string> TransformedTargets() const;
   // Undoes the transforms of these targets (TransformedTargets) in the outputs that are compared with them.
