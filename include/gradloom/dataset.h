@@ -195,6 +195,12 @@ class Dataset {
     internal::Check(internal::Api().GetDatasetRows(c(), &rows));
     return rows;
   }
+  // What reading the data guessed and warned of, one per line: the columns that were chosen, the names of classes, NaN.
+  std::string Notes() const {
+    GradloomText* text = nullptr;
+    internal::Check(internal::Api().GetDatasetNotes(c(), &text));
+    return internal::Take(text);
+  }
   // The evaluation data that was held back or given separately. Throws Error if there is none.
   Dataset Eval() const {
     c();

@@ -523,6 +523,9 @@ typedef struct GradloomApi {
    * computed by other means. The next OptimizerStep updates with it, even if no TrainStep came before; gradients that were neither set nor
    * accumulated are zero. Needs GRADLOOM_WITH_GRADIENTS. Not for callbacks of Fit. */
   GradloomStatus* (*SetGradient)(GradloomSession* session, const char* parameter, const GradloomTensor* value);
+  /* What reading the data set guessed and warned of, one per line, as `gradloom train` prints it: the columns that were chosen, the names
+   * of classes, NaN, arrays whose rows stay in their file. Those of LoadDataset's evaluation data are the same. "" if there is nothing. */
+  GradloomStatus* (*GetDatasetNotes)(const GradloomDataset* dataset, GradloomText** out);
 } GradloomApi;
 
 #if defined(_WIN32) || !defined(__GNUC__)

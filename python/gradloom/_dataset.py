@@ -9,7 +9,7 @@ from typing import Any, Iterator, Mapping, Sequence
 import numpy as np
 
 from ._handle import Owner, released
-from ._library import library, path_bytes, string
+from ._library import library, path_bytes, string, taken
 from ._plan import Plan, settings_array
 from ._tensors import array_of, borrow, copied
 
@@ -62,6 +62,12 @@ class Dataset(Owner):
         names = (ctypes.c_char_p * len(columns))(*[name.encode() for name in columns])
         library().CreateDataset(names, array_of([struct for struct, _ in borrowed]), len(columns), ctypes.byref(handle))
         return cls._of(handle)
+
+    def notes(self) -> list[str]:
+        """What reading the data guessed and warned of: the columns that were chosen, the names of classes, NaN. Empty for arrays."""
+        text = ctypes.c_void_p()
+        library().GetDatasetNotes(self._handle, ctypes.byref(text))
+        return taken(text.value).decode("utf-8", "replace").splitlines()
 
     def batches(self, size: int = 32, *, epoch: int = 0, seed: int = 0, in_order: bool = False) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
         """The batches of an epoch as arrays by name, ready for `Session.step`; the last batch has the remainder."""

@@ -7,6 +7,7 @@
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
 #include "runtime/base/host_memory.h"
+#include "runtime/base/run_on_threads.h"
 #include "runtime/data/training_data.h"
 #include "runtime/plan/sample_axes.h"
 
@@ -75,8 +76,13 @@ GradloomStatus* LoadDataset(const char* path, const GradloomPlan* plan, const Gr
     const auto entry = std::find_if(entries.begin(), entries.end(), trains);
     TrainingData data = LoadTrainingData(reading, BySamples(entry->feeds, entry->batch), given.seed);
     const std::map<std::string, int> axes = FeedAxes(*plan->plan);
-    auto made = std::make_unique<GradloomDataset>(GradloomDataset{std::make_shared<const Dataset>(std::move(data.train)), axes});
-    if (eval != nullptr && data.eval.rows() > 0) *eval = new GradloomDataset{std::make_shared<const Dataset>(std::move(data.eval)), axes};
+    std::string notes;
+    for (const std::string& note : data.notes) notes += note + "\n";
+    const int threads = plan->plan->targets.front().threads * static_cast<int>(plan->plan->num_ranks());
+    auto made =
+        std::make_unique<GradloomDataset>(GradloomDataset{std::make_shared<const Dataset>(std::move(data.train)), axes, threads, notes});
+    if (eval != nullptr && data.eval.rows() > 0)
+      *eval = new GradloomDataset{std::make_shared<const Dataset>(std::move(data.eval)), axes, threads, notes};
     handle = made.release();
   });
 }
@@ -87,6 +93,9 @@ GradloomStatus* CreateDataset(const char* const* names, const GradloomTensor* co
     if (num_columns == 0) throw Error(ErrorCode::kConfig, "a data set needs at least one column");
     NotNull(names, "the array of names");
     NotNull(columns, "the array of columns");
+    int64_t bytes = 0;
+    for (size_t i = 0; i < num_columns; ++i) bytes += ViewOf(columns[i], "a column").bytes();
+    RequireHostMemory(bytes, "a copy of the columns", "", "make the data set of fewer samples, or from a file");
     std::map<std::string, Tensor> copies;
     for (size_t i = 0; i < num_columns; ++i) {
       const std::string name = TextOf(names[i], "the name of a column");
@@ -99,6 +108,13 @@ GradloomStatus* CreateDataset(const char* const* names, const GradloomTensor* co
 
 GradloomStatus* GetDatasetRows(const GradloomDataset* dataset, int64_t* out) {
   return Guarded([&] { NotNull(out, "the output pointer for the result") = NotNull(dataset, "the data set").data->rows(); });
+}
+
+GradloomStatus* GetDatasetNotes(const GradloomDataset* dataset, GradloomText** out) {
+  return Guarded([&] {
+    GradloomText*& text = Out(out);
+    text = new GradloomText{NotNull(dataset, "the data set").notes};
+  });
 }
 
 void ReleaseDataset(GradloomDataset* dataset) { delete dataset; }
@@ -120,8 +136,9 @@ GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatc
     } else {
       made->order = ShuffledRows(data->rows(), seed, epoch);
     }
-    made->batches = std::make_unique<Batches>(*made->data, made->order, given.batch,
-                                              BatchesOptions{.draw = RowDraw(seed, epoch), .axes = dataset->axes});
+    made->batches = std::make_unique<Batches>(
+        *made->data, made->order, given.batch,
+        BatchesOptions{.draw = RowDraw(seed, epoch), .axes = dataset->axes, .cores = std::min(dataset->threads, NumCores())});
     handle = made.release();
   });
 }
@@ -172,6 +189,7 @@ void AddDatasets(GradloomApi& api) {
   api.LoadDataset = LoadDataset;
   api.CreateDataset = CreateDataset;
   api.GetDatasetRows = GetDatasetRows;
+  api.GetDatasetNotes = GetDatasetNotes;
   api.ReleaseDataset = ReleaseDataset;
   api.CreateBatches = CreateBatches;
   api.GetBatchCount = GetBatchCount;

@@ -60,6 +60,8 @@ struct GradloomCheckpoint {
 struct GradloomDataset {
   std::shared_ptr<const gradloom::Dataset> data;
   std::map<std::string, int> axes = {};  // FeedAxes of the plan that it was read for
+  int threads = 0;                       // of that plan, in one process; 0: not known
+  std::string notes = {};                // from reading it
 };
 
 struct GradloomBatches {

@@ -51,6 +51,11 @@ TEST(Dataset, ReadsSeveralFilesWithoutExtension) {
   const gradloom::Dataset whole("models/data/boston.csv", Plain(), {.columns = columns});
   const gradloom::Dataset parts(folder + "/part-?", Plain(), {.columns = columns, .format = "csv"});
   EXPECT_EQ(parts.rows(), 506);
+  EXPECT_EQ(whole.Notes(), "");
+  // Columns that are guessed, and what the evaluation data shares.
+  const gradloom::Dataset guessed("models/data/boston.csv", Plain(), {.eval_split = "20%"});
+  EXPECT_EQ(guessed.Notes(), "columns features=CRIM..LSTAT  target=MEDV   [guessed: set --map to change]\n");
+  EXPECT_EQ(guessed.Eval().Notes(), guessed.Notes());
   const auto target = [](const gradloom::Dataset& data) {
     std::vector<float> values;
     for (const gradloom::Batch& batch : data.Batches({.size = 506, .in_order = true})) {

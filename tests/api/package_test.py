@@ -234,6 +234,10 @@ class SessionTest(installed_package.HousingTest):
             columns = {"features": "CRIM..LSTAT", "target": "MEDV"}
             data = self.gradloom.Dataset(f"{folder}/part-*", self.plan, columns=columns, format="csv")
             self.assertEqual(len(data), 506)
+            self.assertEqual(data.notes(), [])
+            guessed = self.gradloom.Dataset(f"{folder}/part-*", self.plan, format="csv")
+            self.assertEqual(guessed.notes(), ["columns features=CRIM..LSTAT  target=MEDV   [guessed: set --map to change]"])
+            self.assertEqual(self.gradloom.Dataset.from_arrays(features=self.x).notes(), [])
             with self.assertRaisesRegex(self.gradloom.Error, "unknown data format 'xls'"):
                 self.gradloom.Dataset(f"{folder}/part-*", self.plan, columns=columns, format="xls")
 
