@@ -5,6 +5,7 @@
 #include "runtime/api/properties.h"
 #include "runtime/api/table.h"
 #include "runtime/base/file.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/read_number.h"
 
 namespace gradloom::api {
@@ -41,6 +42,7 @@ GradloomStatus* LoadCheckpointFromBuffer(const void* bytes, size_t num_bytes, Gr
   return Guarded([&] {
     GradloomCheckpoint*& handle = Out(out);
     const char* const data = &NotNull(static_cast<const char*>(bytes), "the buffer");
+    RequireHostMemory(static_cast<int64_t>(num_bytes), "a copy of the checkpoint", "", "load it from a file");
     handle = new GradloomCheckpoint{Checkpoint::FromBytes(std::string(data, num_bytes), "checkpoint in memory"), ""};
   });
 }

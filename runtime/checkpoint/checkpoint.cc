@@ -16,7 +16,6 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/version.h"
 #include "runtime/checkpoint/safetensors.h"
-#include "runtime/checkpoint/shard_index.h"
 
 namespace gradloom {
 namespace {
@@ -116,6 +115,12 @@ void AddTensor(const std::string& name, const TensorView& tensor, Hash& hash) {
   hash.Add(tensor.data, tensor.bytes());
 }
 
+uint64_t HashOf(const std::string& name, const TensorView& tensor) {
+  Hash hash;
+  AddTensor(name, tensor, hash);
+  return hash.value();
+}
+
 bool ConsumeNumber(std::string_view& text) {
   size_t digits = 0;
   while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits])) != 0) ++digits;
@@ -172,22 +177,48 @@ void Checkpoint::AddFile(const CheckpointFile& described, int64_t limit_bytes) {
 Tensor Checkpoint::Read(const std::string& name) const {
   const auto view = views_.find(name);
   if (view != views_.end()) return Tensor::Copy(view->second);
-  if (shards_) return shards_->Read(name);
+  if (stored_) {
+    Tensor value = stored_->Read(name);
+    const auto verified = verified_.find(name);
+    if (verified != verified_.end() && HashOf(name, value.view()) != verified->second)
+      Refuse("the file has changed since it was checked", Escaped(folder_, 4096));
+    return value;
+  }
   const auto file = file_of_.find(name);
   if (file == file_of_.end()) Refuse("no tensor '" + Escaped(name) + "'", Escaped(folder_, 4096));
   return file->second->Read(name);
 }
 
 Checkpoint Checkpoint::FromFile(const std::string& path, int64_t limit_bytes) {
-  if (IsShardIndex(path)) {
-    Checkpoint checkpoint;
-    checkpoint.folder_ = path;
-    checkpoint.has_manifest_ = false;
-    checkpoint.shards_ = std::make_unique<const WeightFiles>(path, limit_bytes, kMaxTensors);
-    checkpoint.types_ = checkpoint.shards_->types();
-    return checkpoint;
+  Checkpoint checkpoint;
+  checkpoint.folder_ = path;
+  checkpoint.stored_ = std::make_unique<const WeightFiles>(path, limit_bytes, kMaxTensors);
+  checkpoint.types_ = checkpoint.stored_->types();
+  checkpoint.ReadMetadata(checkpoint.stored_->metadata());
+  // Before anything is done with the other tensors.
+  for (const auto& [name, type] : checkpoint.types_) {
+    if (type.dtype == DType::kBool) checkpoint.Read(name);
   }
-  return FromBytes(ReadWholeFile(path, limit_bytes), Escaped(path, 4096));
+  return checkpoint;
+}
+
+void Checkpoint::ReadMetadata(const std::map<std::string, std::string>& metadata) {
+  const std::string where = Escaped(folder_, 4096);
+  const auto found = metadata.find(kManifestKey);
+  has_manifest_ = found != metadata.end();
+  if (!has_manifest_) {
+    const auto format = metadata.find("format");
+    if (format != metadata.end() && format->second == kFormat) Refuse("the file is damaged: it has no manifest", where);
+    return;
+  }
+  manifest_ = DecodeManifest(FromHexadecimal(found->second, where), where);
+  Hash hash;
+  for (const auto& [name, type] : types_) {
+    const Tensor value = Read(name);
+    AddTensor(name, value.view(), hash);
+    if (stored_) verified_.emplace(name, HashOf(name, value.view()));
+  }
+  if (hash.value() != manifest_.files.front().hash) Refuse("the file is damaged: its tensors do not match their hash", where);
 }
 
 Checkpoint Checkpoint::FromBytes(std::string bytes, const std::string& where) {
@@ -197,19 +228,11 @@ Checkpoint Checkpoint::FromBytes(std::string bytes, const std::string& where) {
   std::map<std::string, std::string> metadata;
   checkpoint.views_ = ViewSafetensors(*checkpoint.content_, where, kMaxTensors, &metadata);
   for (const auto& [name, view] : checkpoint.views_) checkpoint.types_.emplace(name, TensorView{view.dtype, view.shape, nullptr});
-  const auto found = metadata.find(kManifestKey);
-  checkpoint.has_manifest_ = found != metadata.end();
+  checkpoint.ReadMetadata(metadata);
   if (!checkpoint.has_manifest_) {
-    const auto format = metadata.find("format");
-    if (format != metadata.end() && format->second == kFormat) Refuse("the file is damaged: it has no manifest", where);
     CheckTensorsHash(
         metadata, checkpoint.types_, [&](const std::string& name) { return Tensor::Copy(checkpoint.views_.at(name)); }, where);
-    return checkpoint;
   }
-  checkpoint.manifest_ = DecodeManifest(FromHexadecimal(found->second, where), where);
-  Hash hash;
-  for (const auto& [name, view] : checkpoint.views_) AddTensor(name, view, hash);
-  if (hash.value() != checkpoint.manifest_.files.front().hash) Refuse("the file is damaged: its tensors do not match their hash", where);
   return checkpoint;
 }
 
@@ -221,8 +244,8 @@ std::vector<std::string> Checkpoint::Warnings() const {
     if (const auto file = file_of_.find(name); file != file_of_.end()) {
       bad = file->second->NonFinite(name);
     } else {
-      const Tensor read = shards_ ? shards_->Read(name) : Tensor();
-      const TensorView value = shards_ ? read.view() : views_.at(name);
+      const Tensor read = stored_ ? Read(name) : Tensor();
+      const TensorView value = stored_ ? read.view() : views_.at(name);
       for (int64_t i = 0; i < value.elements(); ++i) bad += std::isfinite(ElementAsDouble(value, i)) ? 0 : 1;
     }
     if (bad > 0)

@@ -32,8 +32,8 @@ class Checkpoint {
   static Checkpoint Load(const std::string& folder, int64_t limit_bytes = kLimitBytes);
 
   // One safetensors file with a whole checkpoint (WriteCheckpointFile), or with weights only: any file without a manifest in its metadata.
-  // A path may also name an index, whose shards have weights only and stay in their files. `where` names the file in errors, which are as
-  // above, and those of WeightFiles.
+  // A path may also name an index, whose shards have weights only. Tensors stay in the files; those of a whole checkpoint are read once
+  // now, to verify them. `where` names the file in errors, which are as above, and those of WeightFiles.
   static Checkpoint FromFile(const std::string& path, int64_t limit_bytes = kLimitBytes);
   static Checkpoint FromBytes(std::string bytes, const std::string& where);
 
@@ -67,6 +67,8 @@ class Checkpoint {
   void CheckFits(const Session& session, const PlanIdentity& plan, bool any_plan) const;
 
   void AddFile(const CheckpointFile& described, int64_t limit_bytes);
+  // The manifest of one file, if it has one, and whether its tensors match it.
+  void ReadMetadata(const std::map<std::string, std::string>& metadata);
 
   void RestoreWeights(Session& session) const;
   // Throws Error(kCheckpoint) if the plan has other values of weights that it does not train.
@@ -78,10 +80,12 @@ class Checkpoint {
   std::map<std::string, TensorView> types_;
   std::vector<std::unique_ptr<VerifiedFile>> files_;
   std::map<std::string, const VerifiedFile*> file_of_;  // by tensor
-  // For a checkpoint in one file: its bytes, and views into them.
+  // For a checkpoint in memory: its bytes, and views into them.
   std::unique_ptr<const std::string> content_;
   std::map<std::string, TensorView> views_;
-  std::unique_ptr<const WeightFiles> shards_;  // unless null, all weights
+  // Unless null, the file with all tensors, or the files with all weights; and for a whole checkpoint, hashes of the tensors.
+  std::unique_ptr<const WeightFiles> stored_;
+  std::map<std::string, uint64_t> verified_;
 };
 
 // The manifest with version, plan, seed, position and learning rate; without files, data or callbacks.

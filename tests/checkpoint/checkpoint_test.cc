@@ -358,6 +358,37 @@ TEST_F(CheckpointTest, RestoresWeightsInSeveralFiles) {
   EXPECT_NE(Refusal(checkpoint, other).message().find("none of its tensors"), std::string::npos);
 }
 
+// The tensors of one file stay there as well, and one that changes after it was verified is noticed.
+TEST_F(CheckpointTest, TensorsOfOneFileStayInIt) {
+  const std::string path = folder_ / "whole";
+  Session session = SampleSession();
+  Checkpoint::Load(Save(7)).Restore(session, kPlan);
+  std::string bytes;
+  WriteCheckpointFile([&](const void* data, int64_t count) { bytes.append(static_cast<const char*>(data), static_cast<size_t>(count)); },
+                      session, ManifestOf(SavedStateOf(session), kPlan));
+  WriteWithoutSync(path, bytes);
+  for (const bool memory : {false, true}) {
+    Session restored = SampleSession();
+    (memory ? Checkpoint::FromBytes(bytes, "memory") : Checkpoint::FromFile(path)).Restore(restored, kPlan);
+    EXPECT_EQ(BitsOf(restored), SampleBits(7));
+  }
+  const Checkpoint checkpoint = Checkpoint::FromFile(path);
+  std::string damaged = bytes;
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  std::ofstream(path, std::ios::binary | std::ios::in).write(damaged.data(), std::ssize(damaged));  // the same file
+  Session restored = SampleSession();
+  EXPECT_EQ(ErrorOf([&] { checkpoint.Restore(restored, kPlan); }).message(), "the file has changed since it was checked");
+  EXPECT_EQ(ErrorOf([&] { Checkpoint::FromFile(path); }).message(), "the file is damaged: its tensors do not match their hash");
+  // A file without a hash is not read until its tensors are needed: this one has 1 GiB.
+  const std::string header = R"({"w":{"dtype":"F32","shape":[268435456],"data_offsets":[0,1073741824]}})";
+  const uint64_t length = header.size();
+  WriteWithoutSync(path, std::string(reinterpret_cast<const char*>(&length), 8) + header);
+  std::filesystem::resize_file(path, 8 + length + 1073741824);
+  const int64_t before = BytesRead();
+  EXPECT_EQ(Checkpoint::FromFile(path).types().at("w").shape, Shape{268435456});
+  EXPECT_LT(BytesRead() - before, 1 << 20);
+}
+
 TEST_F(CheckpointTest, ConvertsWeightsOfOtherFloatingPointTypes) {
   const std::string name = "Größe \"x\"\n", path = folder_ / "weights";
   const Tensor value = Tensor::From<float>({0.1f, -3e-5f}, {2});
