@@ -1,4 +1,4 @@
-// Parallel work before the first step.
+// Work that is divided over the cores, before the first step and between steps.
 #pragma once
 
 #include <cstdint>
