@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "runtime/base/error.h"
+
 namespace gradloom {
 namespace {
 
@@ -17,9 +19,11 @@ constexpr auto kLimit = std::chrono::seconds(5);
 std::atomic<int> running{0};
 std::atomic<bool> ends{false};
 thread_local int here = 0;
+thread_local bool ends_program = false;  // whether this thread has called exit
 
 void WaitForOthers() {
   ends = true;
+  ends_program = true;
   const auto limit = std::chrono::steady_clock::now() + kLimit;
   while (running > here && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -45,6 +49,13 @@ StepAtExit::StepAtExit() {
   // Not within a step of a thread that has called exit itself.
   if (ends && here == 1) {
     --running;
+    // The program's last handlers and the destructors of its global objects run on the thread that has called exit, after those of what a
+    // step uses.
+    if (ends_program) {
+      --here;
+      throw Error(ErrorCode::kConfig, "the program has called exit, after which no step can begin", "",
+                  "finish with the session before main returns");
+    }
     while (true) pause();
   }
 }

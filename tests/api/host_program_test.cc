@@ -24,6 +24,7 @@
 #include <fstream>
 #include <functional>
 #include <locale>
+#include <memory>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -522,6 +523,29 @@ TEST(HostProgramDeathTest, MayEndWhileThreadsTrain) {
     std::exit(0);
   };
   EXPECT_EXIT(end(), testing::ExitedWithCode(0), "");
+}
+
+// As in the destructor of a global object.
+TEST(HostProgramDeathTest, MayUseASessionInItsLastHandlers) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto end = [] {
+    static std::unique_ptr<gradloom::Session> session;
+    std::atexit([] {
+      alarm(60);  // ends a step that waits for ever
+      const Samples samples(9);
+      try {
+        session->Step(samples.feeds());
+      } catch (const gradloom::Error& error) {
+        std::fprintf(stderr, "%s, %d parameters\n", error.what(), static_cast<int>(session->FlatParameters().size()));
+      }
+      session.reset();
+    });
+    session = std::make_unique<gradloom::Session>(CompileHousing());
+    session->Step(Samples(9).feeds());
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(0),
+              "E-CONFIG: the program has called exit, after which no step can begin(.|\n)*, 801 parameters");
 }
 #endif
 
