@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -17,6 +20,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "runtime/data/batches.h"
 #include "tests/base/temporary_folder.h"
@@ -263,6 +267,34 @@ TEST(DatasetTest, SlowRowsAreMadeByAllCores) {
   for (const auto& [cores, threads] : {std::pair(1, 2), {2, 2}, {12, 12}, {96, 16}}) {
     EXPECT_EQ(RowThreads(copied, cores), 2);
     EXPECT_EQ(RowThreads(decoded, cores), threads);
+  }
+  // As many as are allowed, whatever the machine has.
+  const auto running = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+  };
+  const std::vector<int64_t> order = ShuffledRows(10, 1, 0);
+  for (const int cores : {3, 7}) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // threads that have ended may still be listed
+    const auto before = running();
+    const Batches batches(decoded, order, 4, {.cores = cores});
+    EXPECT_EQ(running() - before, cores);
+  }
+}
+
+// Rows that follow each other are passed together, in their order.
+TEST(DatasetTest, PiecesOfRows) {
+  const Numbers source(100);
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{}, {5}, {0, 1, 2, 7, 8, 99, 3, 4, 4}}) {
+    std::vector<float> read, wanted;
+    int pieces = 0;
+    ForEachPiece(source, rows, [&](const TensorView& piece) {
+      const std::span<const float> values = piece.as<float>();
+      for (size_t i = 0; i < values.size(); i += 2) read.push_back(values[i]);
+      ++pieces;
+    });
+    for (const int64_t row : rows) wanted.push_back(static_cast<float>(row));
+    EXPECT_EQ(read, wanted);
+    EXPECT_EQ(pieces, rows.size() < 2 ? std::ssize(rows) : 5);
   }
 }
 
