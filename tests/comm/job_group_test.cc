@@ -177,6 +177,31 @@ TEST(TreeParts, SumToTheWholeTree) {
   }
 }
 
+// Level by level, over more elements than are summed at a time, into the memory of an addend. Each member of a group has its own scratch
+// memory, so it must not grow with the number of members.
+TEST(SumTree, SumsLevelByLevelInLittleMemory) {
+  constexpr size_t kElements = 700;
+  for (const size_t leaves : {1, 2, 3, 7, 64, 65, 100, 255, 256, 1000}) {
+    std::vector<std::vector<float>> values(leaves);
+    for (size_t m = 0; m < leaves; ++m) {
+      for (size_t i = 0; i < kElements; ++i) values[m].push_back(1.0F / static_cast<float>(1 + m * 31 + i) + (m % 2 == 0 ? 1e4F : -1e4F));
+    }
+    std::vector<std::vector<float>> wanted = values;
+    for (size_t stride = 1; stride < leaves; stride *= 2) {
+      for (size_t m = 0; m + stride < leaves; m += 2 * stride) {
+        for (size_t i = 0; i < kElements; ++i) wanted[m][i] += wanted[m + stride][i];
+      }
+    }
+    std::vector<const void*> all;
+    for (const std::vector<float>& value : values) all.push_back(value.data());
+    std::vector<double> scratch(static_cast<size_t>(SumTreeScratchBytes(leaves)) / sizeof(double));
+    std::vector<float>& sum = values[leaves / 2];
+    SumTree(DType::kFloat32, all, kElements, scratch.data(), sum.data());
+    EXPECT_EQ(std::memcmp(sum.data(), wanted[0].data(), kElements * sizeof(float)), 0) << leaves << " leaves";
+  }
+  EXPECT_LT(SumTreeScratchBytes(4096), 64 << 10);
+}
+
 struct Job {
   int processes, ranks;
   enum Transport { kMemory, kTcp, kMpi } transport = kMemory;
