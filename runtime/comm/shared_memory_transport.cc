@@ -18,7 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kRingBytes = 1 << 20;
+// A ring has the larger size unless all rings of a process together would have more than the limit: there is one for each two processes of
+// a host, and each fills up with the first messages that pass through it.
+constexpr uint64_t kMostRingBytes = 1 << 20, kLeastRingBytes = 32 << 10, kMostBytesOfProcess = 16 << 20;
 constexpr int64_t kSmallBytes = 2048;  // a message of up to this size is sent together with its header, so that its reader is woken once
 constexpr auto kPollInterval = std::chrono::milliseconds(100);  // interval at which a waiting thread checks whether the job has failed
 
@@ -53,7 +55,8 @@ struct SharedMemoryTransport::Ring {
   alignas(64) std::atomic<uint64_t> written{0};
   alignas(64) std::atomic<uint64_t> read{0};
   Bell room;  // rung by the reader
-  alignas(64) std::byte data[kRingBytes];
+  // ring_bytes_ bytes follow.
+  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
 struct SharedMemoryTransport::Segment {
@@ -61,15 +64,26 @@ struct SharedMemoryTransport::Segment {
   Bell arrived;  // rung by any process that has written into a ring
 };
 
-size_t SharedMemoryTransport::SegmentBytes(int processes) { return sizeof(Segment) + sizeof(Ring) * static_cast<size_t>(processes); }
+SharedMemoryTransport::SharedMemoryTransport(int process, int processes, int near, Mailbox& mailbox)
+    : process_(process),
+      processes_(processes),
+      ring_bytes_(
+          std::clamp(kMostBytesOfProcess / static_cast<uint64_t>(near) / alignof(Ring) * alignof(Ring), kLeastRingBytes, kMostRingBytes)),
+      mailbox_(mailbox),
+      peers_(static_cast<size_t>(processes)),
+      arrivals_(static_cast<size_t>(processes)) {}
 
-SharedMemoryTransport::Ring* SharedMemoryTransport::RingOf(const SharedMemory& memory, int from) {
-  return reinterpret_cast<Ring*>(memory.data() + sizeof(Segment)) + from;
+size_t SharedMemoryTransport::SegmentBytes() const {
+  return sizeof(Segment) + (sizeof(Ring) + ring_bytes_) * static_cast<size_t>(processes_);
 }
 
-std::unique_ptr<SharedMemoryTransport> SharedMemoryTransport::Make(int process, int processes, Mailbox& mailbox) {
-  std::unique_ptr<SharedMemoryTransport> made(new SharedMemoryTransport(process, processes, mailbox));
-  made->own_ = SharedMemory::Make("gradloom-messages", SegmentBytes(processes));
+SharedMemoryTransport::Ring* SharedMemoryTransport::RingOf(const SharedMemory& memory, int from) const {
+  return reinterpret_cast<Ring*>(memory.data() + sizeof(Segment) + (sizeof(Ring) + ring_bytes_) * static_cast<size_t>(from));
+}
+
+std::unique_ptr<SharedMemoryTransport> SharedMemoryTransport::Make(int process, int processes, int near, Mailbox& mailbox) {
+  std::unique_ptr<SharedMemoryTransport> made(new SharedMemoryTransport(process, processes, near, mailbox));
+  made->own_ = SharedMemory::Make("gradloom-messages", made->SegmentBytes());
   if (made->own_ == nullptr) return nullptr;
   // Zeroed memory is an empty ring.
   new (made->own_->data()) Segment{.process = process};
@@ -91,7 +105,7 @@ SharedMemoryTransport::~SharedMemoryTransport() { Stop(); }
 void SharedMemoryTransport::Open(const std::vector<std::string>& addresses) {
   for (int i = 0; i < processes_; ++i) {
     if (i == process_) continue;
-    std::unique_ptr<SharedMemory> opened = SharedMemory::Open(addresses[static_cast<size_t>(i)], SegmentBytes(processes_));
+    std::unique_ptr<SharedMemory> opened = SharedMemory::Open(addresses[static_cast<size_t>(i)], SegmentBytes());
     if (opened == nullptr || SegmentOf(*opened)->process != i) continue;
     Peer& peer = peers_[static_cast<size_t>(i)];
     peer.segment = SegmentOf(*opened);
@@ -115,15 +129,15 @@ bool SharedMemoryTransport::Write(Peer& peer, const void* data, int64_t bytes) {
   while (bytes > 0) {
     const uint32_t seen = ring.room.count.load();
     const uint64_t written = ring.written.load(std::memory_order_relaxed);
-    const uint64_t room = kRingBytes - (written - ring.read.load(std::memory_order_acquire));
+    const uint64_t room = ring_bytes_ - (written - ring.read.load(std::memory_order_acquire));
     if (room == 0) {
       if (failed_ || Clock::now() >= deadline) return false;
       ring.room.WaitSince(seen);
       continue;
     }
-    const uint64_t at = written % kRingBytes;
-    const auto n = static_cast<size_t>(std::min({room, kRingBytes - at, static_cast<uint64_t>(bytes)}));
-    std::memcpy(ring.data + at, from, n);
+    const uint64_t at = written % ring_bytes_;
+    const auto n = static_cast<size_t>(std::min({room, ring_bytes_ - at, static_cast<uint64_t>(bytes)}));
+    std::memcpy(ring.data() + at, from, n);
     ring.written.store(written + n, std::memory_order_release);
     peer.segment->arrived.Ring();
     from += n;
@@ -177,11 +191,11 @@ bool SharedMemoryTransport::ReadSome(int from) {
   const uint64_t read = ring.read.load(std::memory_order_relaxed);
   const uint64_t there = ring.written.load(std::memory_order_acquire) - read;
   if (there == 0) return false;
-  const uint64_t at = read % kRingBytes;
+  const uint64_t at = read % ring_bytes_;
   std::byte* const to = arrival.in_body ? arrival.delivery.to : reinterpret_cast<std::byte*>(&arrival.header);
   const int64_t wanted = arrival.in_body ? arrival.header.bytes : static_cast<int64_t>(sizeof(Header));
-  const auto n = static_cast<int64_t>(std::min({there, kRingBytes - at, static_cast<uint64_t>(wanted - arrival.read)}));
-  std::memcpy(to + arrival.read, ring.data + at, static_cast<size_t>(n));
+  const auto n = static_cast<int64_t>(std::min({there, ring_bytes_ - at, static_cast<uint64_t>(wanted - arrival.read)}));
+  std::memcpy(to + arrival.read, ring.data() + at, static_cast<size_t>(n));
   arrival.read += n;
   if (arrival.read == wanted && !ReadPart(from, arrival)) return false;
   // Only after delivery: Flush treats bytes that were read as delivered.

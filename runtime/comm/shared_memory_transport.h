@@ -20,8 +20,9 @@ namespace gradloom {
 // detects lost processes.
 class SharedMemoryTransport : public Transport {
  public:
-  // Null if the system has no such memory. Messages go to the mailbox, which must outlive this object.
-  static std::unique_ptr<SharedMemoryTransport> Make(int process, int processes, Mailbox& mailbox);
+  // Null if the system has no such memory. Messages go to the mailbox, which must outlive this object. `near`: how many of the processes
+  // this host has, including this one; the memory of a process is divided among them. Processes that disagree do not reach each other.
+  static std::unique_ptr<SharedMemoryTransport> Make(int process, int processes, int near, Mailbox& mailbox);
   ~SharedMemoryTransport() override;
 
   // The address, one line, with which other processes open the memory.
@@ -63,15 +64,11 @@ class SharedMemoryTransport : public Transport {
     Mailbox::Delivery delivery;
   };
 
-  SharedMemoryTransport(int process, int processes, Mailbox& mailbox)
-      : process_(process),
-        processes_(processes),
-        mailbox_(mailbox),
-        peers_(static_cast<size_t>(processes)),
-        arrivals_(static_cast<size_t>(processes)) {}
-  static size_t SegmentBytes(int processes);
+  SharedMemoryTransport(int process, int processes, int near, Mailbox& mailbox);
+  // The bytes of a process's memory, with a ring for each process.
+  size_t SegmentBytes() const;
   static Segment* SegmentOf(const SharedMemory& memory);
-  static Ring* RingOf(const SharedMemory& memory, int from);
+  Ring* RingOf(const SharedMemory& memory, int from) const;
 
   // False if the job has failed, or nothing is taken in time.
   bool Write(Peer& peer, const void* data, int64_t bytes);
@@ -82,6 +79,7 @@ class SharedMemoryTransport : public Transport {
   bool ReadPart(int from, Arrival& arrival);
 
   const int process_, processes_;
+  const uint64_t ring_bytes_;  // a multiple of a cache line
   Mailbox& mailbox_;
   std::unique_ptr<SharedMemory> own_;
   std::vector<Peer> peers_;

@@ -1,4 +1,5 @@
 // Groups of ranks in several real processes give the same bits as the same number of ranks in one process, for any sizes and timing.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -282,6 +284,33 @@ TEST_P(JobGroups, MatchThreadsBitForBit) {
     return;
   }
   const auto ended = RunForked(job.processes, [&](const JobTopology& topology) { CompareWithThreads(job, topology, seed); });
+  for (size_t i = 0; i < ended.size(); ++i) EXPECT_EQ(ended[i].code, 0) << "rank " << i << ": " << ended[i].words;
+}
+
+// A ring for each two of them, of which the first messages fill every byte.
+TEST(SharedMemoryRings, OfManyProcessesTakeLittleMemory) {
+  constexpr int kProcesses = 24, kMessages = 12;
+  constexpr size_t kBytes = 100000;
+  const auto ended = RunForked(kProcesses, [](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology);
+    if (communicator->reached_by_memory() != kProcesses - 1) throw std::runtime_error("not all are reached through memory");
+    for (int i = 0; i < kMessages; ++i) {
+      const std::vector<std::string> all = communicator->AllGather(std::string(kBytes, static_cast<char>('a' + topology.rank)));
+      for (int other = 0; other < kProcesses; ++other) {
+        if (all[static_cast<size_t>(other)] != std::string(kBytes, static_cast<char>('a' + other)))
+          throw std::runtime_error("another message was sent by " + std::to_string(other));
+      }
+    }
+    int64_t bytes = 0;
+    for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      struct stat status {};
+      const bool rings = std::filesystem::read_symlink(file, error).string().starts_with("/memfd:gradloom-messages");
+      if (rings && stat(file.path().c_str(), &status) == 0) bytes += status.st_blocks * 512;
+    }
+    if (bytes == 0 || bytes > 17 << 20) throw std::runtime_error("the rings have " + std::to_string(bytes) + " bytes");
+    communicator->Leave();
+  });
   for (size_t i = 0; i < ended.size(); ++i) EXPECT_EQ(ended[i].code, 0) << "rank " << i << ": " << ended[i].words;
 }
 
