@@ -13,6 +13,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/host_name.h"
+#include "runtime/base/listing.h"
 
 namespace gradloom {
 namespace {
@@ -23,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr char kMagic[8] = {'G', 'R', 'A', 'D', 'J', 'O', 'B', '1'};
 constexpr int kPorts = 8;                                    // the master port and those after it
 constexpr auto kAnswerTimeout = std::chrono::seconds(5);     // time within which a listener or a client must identify itself
+constexpr auto kLookInterval = std::chrono::seconds(1);      // interval at which a process that waits for others looks for those that ended
 constexpr auto kRetryPause = std::chrono::milliseconds(20);  // pause between two rounds over ports on which nobody listens
 
 struct Hello {
@@ -65,6 +67,12 @@ bool IsClosed(const Socket& socket) {
   char byte;
   const ssize_t n = recv(socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+// The same if it may have sent something before.
+bool HasEnded(const Socket& socket) {
+  pollfd watched{socket.fd(), POLLRDHUP, 0};
+  return poll(&watched, 1, 0) > 0;
 }
 
 bool IsOurs(const char (&magic)[8]) { return std::memcmp(magic, kMagic, sizeof kMagic) == 0; }
@@ -208,9 +216,7 @@ class Rendezvous {
       if (auto client = listener.Accept(Clock::now(), &no_descriptor)) {
         clients.push_back({.socket = std::move(*client), .until = Clock::now() + kAnswerTimeout});
       } else if (no_descriptor) {
-        throw Error(ErrorCode::kResource, "rank 0 cannot accept another process: too many files are open",
-                    std::to_string(admitted_ + 1) + " of " + std::to_string(topology_.world) + " processes have connected",
-                    "raise the limit of open files:  ulimit -n 65536");
+        ThrowNoDescriptor();
       }
     }
     std::random_device device;
@@ -224,12 +230,26 @@ class Rendezvous {
   }
 
   [[noreturn]] void ThrowMissing() {
-    std::string missing;
+    // Ranges, because whole hosts may be missing.
+    Listing missing(20);
     for (int rank = 1; rank < topology_.world; ++rank) {
-      if (!socket(rank).open()) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      if (socket(rank).open()) continue;
+      const int first = rank;
+      while (rank + 1 < topology_.world && !socket(rank + 1).open()) ++rank;
+      missing.Add(std::to_string(first) + (first == rank ? "" : (rank == first + 1 ? ", " : " to ") + std::to_string(rank)));
     }
-    throw Error(ErrorCode::kPeer, "some of the job's " + std::to_string(topology_.world) + " processes have not connected: rank " + missing,
+    throw Error(ErrorCode::kPeer,
+                "some of the job's " + std::to_string(topology_.world) + " processes have not connected: rank " + missing.text(),
                 "rank 0 waits at " + MasterOf(topology_), "start all ranks of the job, and check that they can reach that address");
+  }
+
+  // A process has a connection to each other one.
+  [[noreturn]] void ThrowNoDescriptor() const {
+    const auto connected = std::count_if(result_.sockets.begin(), result_.sockets.end(), [](const Socket& made) { return made.open(); });
+    throw Error(ErrorCode::kResource,
+                "rank " + std::to_string(topology_.rank) + " cannot connect to another process: too many files are open",
+                "it has connected to " + std::to_string(connected) + " of " + std::to_string(topology_.world - 1) + " others",
+                "raise the limit of open files:  ulimit -n 65536");
   }
 
   [[noreturn]] void ThrowGone(int rank) {
@@ -260,7 +280,9 @@ class Rendezvous {
 
   // Whether rank 0 of this job listens at the address.
   bool TryMaster(const SocketAddress& address) {
-    auto client = Socket::Connect(address, std::min(deadline_, Clock::now() + kAnswerTimeout));
+    bool no_descriptor = false;
+    auto client = Socket::Connect(address, std::min(deadline_, Clock::now() + kAnswerTimeout), &no_descriptor);
+    if (no_descriptor) ThrowNoDescriptor();
     if (!client) return false;
     // Other processes reach this one at the address by which it reaches rank 0.
     auto listener = Socket::Listen(client->local().WithPort(0));
@@ -282,9 +304,11 @@ class Rendezvous {
   void ConnectOthers() {
     for (int rank = 1; rank < topology_.rank; ++rank) {
       std::optional<Socket> made;
+      bool no_descriptor = false;
       for (const SocketAddress& address : Resolve(TextOf(record(rank).address), record(rank).port)) {
-        if ((made = Socket::Connect(address, deadline_))) break;
+        if ((made = Socket::Connect(address, deadline_, &no_descriptor))) break;
       }
+      if (!made && no_descriptor) ThrowNoDescriptor();
       if (!made || !made->Write(&me_, sizeof me_, deadline_)) {
         throw Error(ErrorCode::kPeer,
                     "rank " + std::to_string(topology_.rank) + " cannot reach rank " + std::to_string(rank) + " at " +
@@ -294,7 +318,14 @@ class Rendezvous {
       socket(rank) = std::move(*made);
     }
     for (int missing = topology_.world - 1 - topology_.rank; missing > 0;) {
-      auto client = listener_.Accept(deadline_);
+      bool no_descriptor = false;
+      auto client = listener_.Accept(std::min(deadline_, Clock::now() + kLookInterval), &no_descriptor);
+      if (no_descriptor) ThrowNoDescriptor();
+      // One that has ended would be waited for until the deadline.
+      for (int rank = 0; !client && rank < topology_.world; ++rank) {
+        if (socket(rank).open() && HasEnded(socket(rank))) ThrowGone(rank);
+      }
+      if (!client && Clock::now() < deadline_) continue;
       if (!client)
         throw Error(ErrorCode::kPeer, "some processes of the job cannot reach rank " + std::to_string(topology_.rank), "",
                     "allow connections between the job's hosts on all ports");

@@ -28,6 +28,9 @@ Socket Prepared(int fd) {
   return Socket(fd);
 }
 
+// Whether the last call failed because the process, or the system, may not open another file.
+bool NoneFree() { return errno == EMFILE || errno == ENFILE; }
+
 }  // namespace
 
 std::string SocketAddress::host() const {
@@ -94,8 +97,9 @@ std::optional<Socket> Socket::Listen(const SocketAddress& address) {
   return made;
 }
 
-std::optional<Socket> Socket::Connect(const SocketAddress& address, Deadline deadline) {
+std::optional<Socket> Socket::Connect(const SocketAddress& address, Deadline deadline, bool* no_descriptor) {
   Socket made(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!made.open() && no_descriptor != nullptr) *no_descriptor = NoneFree();
   if (!made.open()) return std::nullopt;
   if (connect(made.fd(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0) {
     if (errno != EINPROGRESS || !WaitFor(made.fd(), POLLOUT, deadline)) return std::nullopt;
@@ -109,7 +113,7 @@ std::optional<Socket> Socket::Connect(const SocketAddress& address, Deadline dea
 std::optional<Socket> Socket::Accept(Deadline deadline, bool* no_descriptor) const {
   while (WaitFor(fd_, POLLIN, deadline)) {
     if (const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); fd >= 0) return Prepared(fd);
-    const bool none_free = errno == EMFILE || errno == ENFILE;
+    const bool none_free = NoneFree();
     if (std::chrono::steady_clock::now() >= deadline) {
       if (none_free && no_descriptor != nullptr) *no_descriptor = true;
       break;

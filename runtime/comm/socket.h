@@ -42,8 +42,8 @@ class Socket {
 
   // nullopt if it cannot be bound.
   static std::optional<Socket> Listen(const SocketAddress& address);
-  // nullopt if nobody accepts the connection by then.
-  static std::optional<Socket> Connect(const SocketAddress& address, Deadline deadline);
+  // nullopt if nobody accepts the connection by then, or if the process may not open another file, which sets *no_descriptor.
+  static std::optional<Socket> Connect(const SocketAddress& address, Deadline deadline, bool* no_descriptor = nullptr);
   // nullopt if nobody connects by then, or if somebody does but the process may not open another file, which sets *no_descriptor.
   std::optional<Socket> Accept(Deadline deadline, bool* no_descriptor = nullptr) const;
 

@@ -397,6 +397,17 @@ TEST(Rendezvous, NamesMissingRanks) {
   EXPECT_EQ(ended[2].code, kPeerExitCode);
 }
 
+TEST(Rendezvous, NamesRangesOfMissingRanks) {
+  const auto ended = RunForked(2, [](const JobTopology& topology) {
+    JobTopology larger = topology;
+    larger.world = 3000;
+    if (topology.rank == 1) larger.rank = 2;
+    Communicator::Connect(larger, {.connect_timeout = std::chrono::seconds(2)});
+  });
+  EXPECT_NE(ended[0].words.find("of the job's 3000 processes have not connected: rank 1, 3 to 2999\n"), std::string::npos)
+      << ended[0].words;
+}
+
 // A foreign server, such as torchrun's store, listens on the port that the job was given, and foreign clients connect to rank 0.
 TEST(Rendezvous, IgnoresForeignConnections) {
   for (const bool talks : {false, true}) {
@@ -466,20 +477,31 @@ TEST(Rendezvous, ClosesSilentConnections) {
   for (const ForkedEnd& end : ended) EXPECT_EQ(end.code, 0) << end.words;
 }
 
-// Rank 0 may open its listener, but no further file.
+// From now on the process may open this number of further files.
+void AllowFiles(int more) {
+  const int next = dup(0);
+  close(next);
+  const auto files = static_cast<rlim_t>(next + more);
+  const rlimit limit{files, files};
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Rank 0 may open its listener, but no further file. Another rank may listen and connect to rank 0, but to nobody else: neither may rank 2
+// connect to rank 1, nor rank 1 accept rank 2.
 TEST(Rendezvous, SaysThatTooManyFilesAreOpen) {
-  const auto ended = RunForked(2, [](const JobTopology& topology) {
-    if (topology.rank == 0) {
-      const int next = dup(0);
-      close(next);
-      const auto files = static_cast<rlim_t>(next) + 1;
-      const rlimit limit{files, files};
-      setrlimit(RLIMIT_NOFILE, &limit);
-    }
-    Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(5)});
-  });
-  EXPECT_EQ(ended[0].code, ExitCode(ErrorCode::kResource));
-  EXPECT_NE(ended[0].words.find("too many files are open"), std::string::npos) << ended[0].words;
+  for (const auto& [rank, files] : {std::pair{0, 1}, std::pair{1, 2}, std::pair{2, 2}}) {
+    const auto start = Clock::now();
+    const auto ended = RunForked(3, [rank = rank, files = files](const JobTopology& topology) {
+      if (topology.rank == rank) AllowFiles(files);
+      Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(rank == 0 ? 5 : 60)});
+    });
+    const ForkedEnd& end = ended[static_cast<size_t>(rank)];
+    EXPECT_EQ(end.code, ExitCode(ErrorCode::kResource)) << "rank " << rank;
+    EXPECT_NE(end.words.find("rank " + std::to_string(rank) + " cannot connect to another process: too many files are open"),
+              std::string::npos)
+        << end.words;
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(30)) << "rank " << rank;
+  }
 }
 
 TEST(Rendezvous, OverIPv6) {
