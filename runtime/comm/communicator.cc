@@ -34,7 +34,15 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
     for (int i = 0; i < processes(); ++i) {
       if (i != process_ && tcp_->last_heard(i) + kSilent < heard) late = i, heard = tcp_->last_heard(i);
     }
-    return late;
+    if (late != process || late < 0) return late;
+    // The one that is waited for may be alive, and wait for another one itself.
+    for (int hops = 0; hops < processes(); ++hops) {
+      const int next = tcp_->awaited_by(late);
+      if (next < 0 || tcp_->last_heard(late) + kSilent < Clock::now()) return late;
+      if (next == process_) return process;
+      late = next;
+    }
+    return process;
   };
   const auto on_failure = [this](const std::string& what) {
     tcp_->Abort(what);

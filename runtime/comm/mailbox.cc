@@ -75,6 +75,11 @@ bool Mailbox::failed() const {
   return failure_.has_value();
 }
 
+int Mailbox::awaited() const {
+  const std::lock_guard lock(mutex_);
+  return waits_.empty() ? -1 : waits_.front();
+}
+
 void Mailbox::ThrowFailed() const { throw Error(ErrorCode::kPeer, *failure_); }
 
 void Mailbox::ThrowIfFailed() const {
@@ -84,6 +89,15 @@ void Mailbox::ThrowIfFailed() const {
 
 template <typename Done>
 bool Mailbox::WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done) {
+  if (done()) return true;
+  const auto waits = waits_.insert(waits_.end(), from);
+  const bool ended = WaitUntil(lock, queue, from, done);
+  waits_.erase(waits);
+  return ended;
+}
+
+template <typename Done>
+bool Mailbox::WaitUntil(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done) {
   const std::chrono::nanoseconds timeout = this->timeout();
   auto deadline = Clock::now() + timeout;
   while (!done()) {

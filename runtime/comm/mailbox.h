@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -71,6 +72,8 @@ class Mailbox {
   void FailProcess(int process, const std::string& how);  // "rank 2 (host b, pid 7) " and how
   void FailSilentProcess(int process);                    // it has sent nothing, or received nothing, within the timeout
   bool failed() const;
+  // The process for which a thread has waited longest, among those that wait now; -1: none waits.
+  int awaited() const;
   // Throws Error(kPeer) if the job has failed.
   void ThrowIfFailed() const;
 
@@ -96,6 +99,8 @@ class Mailbox {
   // Waits until `done` returns true; false if the job fails first.
   template <typename Done>
   bool WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done);
+  template <typename Done>
+  bool WaitUntil(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done);
   std::shared_ptr<Message> PopFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from);
   [[noreturn]] void ThrowFailed() const;  // with the lock
   std::string WithinTheTimeout() const;   // "within the collective timeout of 60 s"
@@ -108,6 +113,7 @@ class Mailbox {
   std::map<std::pair<int, uint32_t>, std::unique_ptr<Queue>> queues_;
   std::vector<bool> left_;
   std::vector<Clock::time_point> progress_;  // when a part of a message last arrived, by process
+  std::list<int> waits_;                     // the processes that threads wait for, in the order in which they began to
   std::optional<std::string> failure_;
 };
 

@@ -34,6 +34,7 @@ struct TcpTransport::Peer {
   bool cut = false;  // a message was begun, but not finished; guarded by `sending`
   std::atomic<Clock::rep> heard{0};
   std::atomic<bool> busy{false};
+  std::atomic<int> awaits{-1};  // the process that it waits for
   // Used only by the reading thread.
   Header header;
   size_t read = 0;  // bytes read so far of the header, then of the body
@@ -85,6 +86,8 @@ void TcpTransport::Wake() const {
 std::chrono::steady_clock::time_point TcpTransport::last_heard(int process) const {
   return Clock::time_point(Clock::duration(peers_[static_cast<size_t>(process)]->heard.load(std::memory_order_relaxed)));
 }
+
+int TcpTransport::awaited_by(int process) const { return peers_[static_cast<size_t>(process)]->awaits.load(std::memory_order_relaxed); }
 
 TcpTransport::Written TcpTransport::Write(Peer& peer, const Header& header, const void* data, Deadline deadline) {
   if (peer.cut) return Written::kGone;
@@ -229,12 +232,12 @@ void TcpTransport::EndDelivery(Peer& peer, bool whole) {
   peer.in_body = false;
 }
 
-// Sends a heartbeat. Skipped if a send is in progress, which serves the same purpose.
+// Sends a heartbeat, which says whom this process waits for. Skipped if a send is in progress, which serves the same purpose.
 void TcpTransport::Ping() {
+  const Header header{Kind::kPing, static_cast<uint32_t>(mailbox_.awaited() + 1), 0};
   for (const auto& peer : peers_) {
     std::unique_lock lock(peer->sending, std::try_to_lock);
     if (!lock || !peer->socket.open() || peer->gone) continue;
-    const Header header{Kind::kPing, 0, 0};
     // The header is written whole or not at all: if there is no room for it, other bytes are in flight.
     if (WaitFor(peer->socket.fd(), POLLOUT, Clock::now())) Write(*peer, header, nullptr, Clock::now() + kPingEvery);
   }
@@ -286,7 +289,9 @@ void TcpTransport::ReadHeader(int process) {
       peer.text.resize(static_cast<size_t>(bytes));
       peer.in_body = true;
       return;
-    case Kind::kPing: return;
+    case Kind::kPing:
+      if (peer.header.tag <= peers_.size()) peer.awaits.store(static_cast<int>(peer.header.tag) - 1, std::memory_order_relaxed);
+      return;
     case Kind::kBusy: peer.busy = peer.header.tag != 0; return;
     case Kind::kLeave: {
       peer.left = true;

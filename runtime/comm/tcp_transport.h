@@ -43,6 +43,8 @@ class TcpTransport : public Transport {
 
   // When a process was last heard of; each sends something once a second.
   std::chrono::steady_clock::time_point last_heard(int process) const;
+  // The process for which that one waits, as it has said last; -1: none.
+  int awaited_by(int process) const;
 
  private:
   enum class Kind : uint32_t { kMessage = 0x474C0001, kPing, kAbort, kLeave, kBusy };

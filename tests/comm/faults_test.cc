@@ -146,6 +146,18 @@ TEST(Faults, DoesNotBlameAWaitingProcess) {
   ExpectBlamed(ended, 2, "has not answered within the collective timeout of 12 s");
 }
 
+// The same, but 2 is alive, and 0 has waited long enough first.
+TEST(Faults, DoesNotBlameAWaitingProcessForOneThatIsAlive) {
+  const auto ended = RunForked(3, [&](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(8)});
+    std::this_thread::sleep_for(std::chrono::seconds(2 * topology.rank));
+    if (topology.rank == 2) std::this_thread::sleep_for(std::chrono::seconds(16));
+    float value = 0;
+    communicator->Receive((topology.rank + 1) % 3, 100, &value, sizeof value);
+  });
+  ExpectBlamed(ended, 2, "has not answered within the collective timeout of 8 s");
+}
+
 TEST(Faults, AProcessThatFailsWithItsOwnError) {
   const auto ended = RunForked(4, [&](const JobTopology& topology) {
     const auto communicator = Communicator::Connect(topology);
