@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
@@ -13,6 +14,9 @@ namespace {
 constexpr int64_t kPieceBytes = 256 << 10;  // the next piece is in flight while one is summed
 // total size of all operands up to which each process sums everything itself, after one exchange instead of two
 constexpr int64_t kSmallBytes = 16 << 10;
+// Up to this number of processes, one message from each to each takes less time than a tree. More processes sum by a tree what they would
+// otherwise send in as many tiny pieces.
+constexpr size_t kMostInOneExchange = 16;
 
 int CountLocalMembers(const Communicator& communicator, const std::vector<int>& members, size_t ranks) {
   const RankRange own = communicator.OwnRanks(ranks);
@@ -51,6 +55,21 @@ JobGroup::JobGroup(Communicator& communicator, uint32_t tag, const std::vector<i
     if (process.process == communicator.process()) mine_ = &process;
   }
   GRADLOOM_CHECK(mine_ != nullptr);
+  if (processes_.size() > kMostInOneExchange) GrowBranches();
+}
+
+// A binary tree over the processes, as of their numbers: 1, 2, 4 and so on are under 0, and 5 and 6 under 4.
+void JobGroup::GrowBranches() {
+  const auto me = static_cast<size_t>(mine_ - processes_.data()), count = processes_.size();
+  const auto parts_of = [&](size_t first, size_t last) {
+    return TreePartsOf(processes_[first].begin, processes_[std::min(last, count) - 1].end, size_);
+  };
+  size_t width = 1;
+  for (; width < count && me % (2 * width) == 0; width *= 2) {
+    if (me + width >= count) continue;
+    branches_.push_back({processes_[me + width].process, parts_of(me + width, me + 2 * width), parts_of(me, me + 2 * width)});
+  }
+  if (me > 0) above_ = processes_[me - width].process;
 }
 
 template <typename F>
@@ -82,8 +101,12 @@ void JobGroup::Run(int member, Collective collective, int root, std::span<const 
 void JobGroup::Exchange(Collective collective, int root) {
   int64_t bytes = 0;
   for (const Operand& operand : members_[0]) bytes += operand.read_bytes;
+  const bool few = processes_.size() <= kMostInOneExchange;
+  const int64_t small = few ? kSmallBytes : kSmallBytes * std::ssize(processes_) / static_cast<int64_t>(kMostInOneExchange);
   switch (collective) {
-    case Collective::kAllReduceSum: return bytes <= kSmallBytes ? AllReduceSmall() : Reduce(true);
+    case Collective::kAllReduceSum:
+      if (bytes > small) return Reduce(true);
+      return few ? AllReduceSmall() : AllReduceByTree(bytes);
     case Collective::kReduceScatterSum: return Reduce(false);
     case Collective::kBroadcast: return Broadcast(root);
     case Collective::kAllGather: return AllGather();
@@ -164,6 +187,51 @@ void JobGroup::AllReduceSmall() {
   for (size_t k = 0; k < members_[0].size(); ++k) {
     SumAll(leader(k).dtype, Elements(leader(k)), parts, leader(k).write);
     for (size_t i = 0; i < parts.size(); ++i) parts[i] += leader(k).read_bytes * parts_of(processes_[i]);
+  }
+}
+
+// Each process adds the sums of those under it to its own, and passes on the parts of the whole sum that they make up. The whole sum comes
+// back the same way. So there are two messages for each process, however many there are. All operands are in one message, each with its
+// parts.
+void JobGroup::AllReduceByTree(int64_t bytes) {
+  const auto room = [&](std::vector<double>& memory, const std::vector<TreePart>& parts) {
+    memory.resize(std::max(memory.size(), static_cast<size_t>(bytes) * parts.size() / sizeof(double) + 1));
+    return reinterpret_cast<std::byte*>(memory.data());
+  };
+  const auto bytes_of = [&](const std::vector<TreePart>& parts) { return bytes * static_cast<int64_t>(parts.size()); };
+  const std::vector<TreePart>* parts = &mine_->parts;
+  std::byte* to = room(sent_, *parts);
+  for (size_t k = 0; k < members_[0].size(); ++k) to += SumParts(k, 0, Elements(leader(k)), to);
+  for (const Branch& branch : branches_) {
+    const std::byte* theirs = room(received_, branch.parts);
+    communicator_.Receive(branch.process, tag_, received_.data(), bytes_of(branch.parts));
+    const auto* own = reinterpret_cast<const std::byte*>(sent_.data());
+    to = room(joined_, branch.joined);
+    for (size_t k = 0; k < members_[0].size(); ++k) {
+      const DType dtype = leader(k).dtype;
+      const int64_t part_bytes = leader(k).read_bytes;
+      std::fill(addends_.begin(), addends_.end(), nullptr);
+      for (const TreePart& part : *parts) addends_[static_cast<size_t>(part.first)] = std::exchange(own, own + part_bytes);
+      for (const TreePart& part : branch.parts) addends_[static_cast<size_t>(part.first)] = std::exchange(theirs, theirs + part_bytes);
+      for (const TreePart& part : branch.joined) {
+        const std::span<const void* const> leaves(addends_.data() + part.first, static_cast<size_t>(part.last - part.first));
+        SumTree(dtype, leaves, Elements(leader(k)), scratch_.data(), to);
+        to += part_bytes;
+      }
+    }
+    std::swap(sent_, joined_);
+    parts = &branch.joined;
+  }
+  if (above_ >= 0) {
+    communicator_.Send(above_, tag_, sent_.data(), bytes_of(*parts));
+    communicator_.Receive(above_, tag_ + 1, sent_.data(), bytes);
+  }
+  for (auto branch = branches_.rbegin(); branch != branches_.rend(); ++branch)
+    communicator_.Send(branch->process, tag_ + 1, sent_.data(), bytes);
+  const auto* sum = reinterpret_cast<const std::byte*>(sent_.data());
+  for (size_t k = 0; k < members_[0].size(); ++k) {
+    if (leader(k).write_bytes > 0) std::memcpy(leader(k).write, sum, static_cast<size_t>(leader(k).write_bytes));
+    sum += leader(k).write_bytes;
   }
 }
 

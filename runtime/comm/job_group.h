@@ -15,7 +15,7 @@ class Communicator;
 
 // The members in a process synchronize. The first one exchanges data with the other processes, and the others take it from there. A sum
 // over all members is made piece by piece: each process sums a share of the elements, for which the others send it the partial sums of the
-// tree over their members.
+// tree over their members. A small sum is made by each of few processes, or by a tree of many.
 class JobGroup : public RankGroup {
  public:
   // `ranks`: number of ranks of the plan. `members` ascend. Uses two tags, from `tag` on.
@@ -37,6 +37,13 @@ class JobGroup : public RankGroup {
     int64_t to = 0;  // ... from this element on
   };
 
+  // Processes whose sums this one adds to its own: `process` and those under it.
+  struct Branch {
+    int process = 0;
+    std::vector<TreePart> parts;   // of their members
+    std::vector<TreePart> joined;  // of these and of all members that come before, from this process on
+  };
+
   const std::span<const Operand>& operands(int member) const { return members_[static_cast<size_t>(member - mine_->begin)]; }
   const Operand& leader(size_t operand) const { return members_[0][operand]; }
   // Calls f for all processes but this one.
@@ -48,7 +55,9 @@ class JobGroup : public RankGroup {
   // Copies each member's results from the others of its process.
   void Fetch(int member, Collective collective, int root) const;
 
+  void GrowBranches();
   void AllReduceSmall();
+  void AllReduceByTree(int64_t bytes);  // `bytes`: of all operands
   void Reduce(bool gather);
   void Broadcast(int root);
   void AllGather();
@@ -64,12 +73,15 @@ class JobGroup : public RankGroup {
   const int size_;  // members
   std::vector<Process> processes_;
   const Process* mine_ = nullptr;
+  // For small sums over many processes.
+  std::vector<Branch> branches_;
+  int above_ = -1;                                 // the process to which this one passes its sums on; -1: none
   std::vector<std::span<const Operand>> members_;  // of this process
   std::barrier<> barrier_;
   bool exchanged_ = false;
   // Used by the first member's thread only.
   std::vector<const void*> addends_;
-  std::vector<double> scratch_, sent_, received_;
+  std::vector<double> scratch_, sent_, received_, joined_;
 };
 
 class JobChannel : public RankChannel {

@@ -143,6 +143,15 @@ class ProcessesTest(JobTest):
                 self.one(["resume", self.path(run)])
             self.assert_same_run(run, "whole")
 
+    def test_many_processes(self):
+        """Their small sums go along a tree. Batches of 16 samples leave devices without any, as do the last ones and evaluations."""
+        words = [*changed(HOUSING, {"--batch": "16", "--epochs": "4", "--eval-batch": "7"}), "--out", self.out]
+        self.one(["train", *words, "--name", "many-one", "--devices", "cpu:20"])
+        said = self.stopped(20, ["train", *words, "--name", "many-job"], "many-job")
+        self.assertIn("stopped by SIGTERM after step", said[0])
+        self.job(17, ["resume", self.path("many-job")])
+        self.assert_same_run("many-job", "many-one")
+
     def test_a_killed_rank_ends_the_job(self):
         for victim in (1, 0, 2):  # the first, the last, and one in the middle
             name = f"killed{victim}"

@@ -120,6 +120,9 @@ void TrainingJob::AbortFor(const std::exception_ptr& failure) const {
 
 void TrainingJob::CheckSame(const std::string& lines, const std::string& help) const {
   if (alone()) return;
+  // Every process would get the lines of all others, and those of data in many files are long.
+  const std::vector<std::string> hashes = communicator_->AllGather(HashText(HashOf(lines)));
+  if (std::all_of(hashes.begin(), hashes.end(), [&](const std::string& hash) { return hash == hashes.front(); })) return;
   const std::vector<std::string> all = communicator_->AllGather(lines);
   for (int process = 1; process < communicator_->processes(); ++process) {
     if (all[static_cast<size_t>(process)] == all[0]) continue;
@@ -351,31 +354,36 @@ std::shared_ptr<SharedTraining> TrainingJob::ShareParameters(const Plan& plan) c
   return hogwild_ && !alone() ? SharedTraining::Make(plan, communicator_) : nullptr;
 }
 
+// Rank 0 collects the reports and tells all the result, so that the others have two messages per step, however many they are. These are the
+// reports of the step before, which have arrived by now; the others wait only until rank 0 has ended this step, too.
 int TrainingJob::StopSignal(int received, int64_t saved_step, bool save_is_due) {
   if (alone()) return received;
-  struct Scalars {
-    int64_t signal = 0, saved_step = -1, waited = 0, save_is_due = 0;
-  };
-  const Scalars mine{received, saved_step, communicator_->waited().count(), save_is_due ? 1 : 0};
-  const int me = communicator_->process();
-  for (int i = 0; i < communicator_->processes(); ++i) {
-    if (i != me) communicator_->Send(i, Communicator::kScalarsTag, &mine, sizeof mine);
+  const StepNews mine{received, saved_step, communicator_->waited().count(), save_is_due ? 1 : 0};
+  waited_[static_cast<size_t>(communicator_->process())] = mine.waited;
+  if (!leads()) communicator_->Send(0, Communicator::kScalarsTag, &mine, sizeof mine);
+  StepNews agreed;
+  if (exchanging_ && leads()) agreed = CollectReports();
+  if (exchanging_ && !leads()) {
+    communicator_->Receive(0, Communicator::kScalarsTag, &agreed, sizeof agreed);
+    saved_step_ = agreed.saved_step;
   }
-  // The messages sent after the previous step have arrived by now. For itself the process uses the value that it sent then.
-  int agreed = 0;
-  for (int i = 0; exchanging_ && i < communicator_->processes(); ++i) {
-    Scalars theirs{signal_, saved_step_, mine.waited, save_is_due_ ? 1 : 0};
-    if (i != me) communicator_->Receive(i, Communicator::kScalarsTag, &theirs, sizeof theirs);
-    if (agreed == 0) agreed = static_cast<int>(theirs.signal);
-    if (i == 0) saved_step_ = theirs.saved_step;
-    if (i == 0) save_agreed_ |= theirs.save_is_due != 0;
+  if (leads()) saved_step_ = saved_step;
+  exchanging_ = true;
+  reported_ = mine;
+  save_agreed_ |= agreed.save_is_due != 0;
+  return static_cast<int>(agreed.signal);
+}
+
+TrainingJob::StepNews TrainingJob::CollectReports() {
+  StepNews news = reported_;
+  for (int i = 1; i < communicator_->processes(); ++i) {
+    StepNews theirs;
+    communicator_->Receive(i, Communicator::kScalarsTag, &theirs, sizeof theirs);
+    if (news.signal == 0) news.signal = theirs.signal;
     waited_[static_cast<size_t>(i)] = theirs.waited;
   }
-  exchanging_ = true;
-  signal_ = received;
-  save_is_due_ = save_is_due;
-  if (leads()) saved_step_ = saved_step;
-  return agreed;
+  for (int i = 1; i < communicator_->processes(); ++i) communicator_->Send(i, Communicator::kScalarsTag, &news, sizeof news);
+  return news;
 }
 
 void TrainingJob::SetBusy(bool busy) {

@@ -148,10 +148,17 @@ class TrainingJob {
   bool hogwild_ = false, shares_batches_ = false;
   JobPhase phase_ = JobPhase::kStart;
   std::shared_ptr<Communicator> communicator_;
-  bool exchanging_ = false;  // the exchange of messages after a step is in progress
-  int signal_ = 0;
+  // What a process reports after a step, and what rank 0 tells all of it: the first signal, and its own step and clock.
+  struct StepNews {
+    int64_t signal = 0, saved_step = -1, waited = 0, save_is_due = 0;
+  };
+  // On rank 0: receives what the others have reported after the step before, and tells them the result.
+  StepNews CollectReports();
+
+  bool exchanging_ = false;  // whether a step has been reported
+  StepNews reported_;        // the last report of this process
   int64_t saved_step_ = -1;
-  bool save_is_due_ = false, save_agreed_ = false;
+  bool save_agreed_ = false;
   // By process, in nanoseconds: as reported by the processes, and at the last TakeWaitTime.
   std::vector<int64_t> waited_, waited_before_;
   std::chrono::steady_clock::time_point taken_ = std::chrono::steady_clock::now(), busy_since_;
