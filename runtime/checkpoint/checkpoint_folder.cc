@@ -42,21 +42,6 @@ std::string StepName(int64_t step) {
   return text;
 }
 
-// The valid manifests in a folder: sequence number and name.
-std::vector<std::pair<int64_t, std::string>> ManifestsIn(const std::string& folder) {
-  std::vector<std::pair<int64_t, std::string>> manifests;
-  for (const std::string& name : NamesIn(folder)) {
-    if (ParseCheckpointName(name) != CheckpointName::kCheckpoint) continue;
-    try {
-      manifests.emplace_back(ReadManifest(folder + "/" + name).sequence, name);
-    } catch (const Error&) {
-      // Not a valid checkpoint: it is neither counted nor removed, so that it can be inspected.
-    }
-  }
-  std::sort(manifests.rbegin(), manifests.rend());
-  return manifests;
-}
-
 int64_t StateBytes(const Plan& plan) {
   int64_t bytes = 0;
   for (const StateTensor& state : plan.state) bytes += state.derived() ? 0 : state.shape.elements() * DTypeBytes(state.dtype);
@@ -146,10 +131,32 @@ void CheckpointFolder::Point(const std::string& name, const std::string& target)
   WriteFileAtomically(path_ + "/" + name, target + "\n", *options_.calls);
 }
 
+// Manifests are read once: each save asks for those of all checkpoints that are kept.
+CheckpointFolder::Numbered CheckpointFolder::Checkpoints() {
+  std::map<std::string, int64_t> there;
+  for (const std::string& name : NamesIn(path_)) {
+    if (ParseCheckpointName(name) != CheckpointName::kCheckpoint) continue;
+    if (const auto known = sequences_.find(name); known != sequences_.end()) {
+      there.insert(*known);
+      continue;
+    }
+    try {
+      there.emplace(name, ReadManifest(path_ + "/" + name).sequence);
+    } catch (const Error&) {
+      // Not a valid checkpoint: it is neither counted nor removed, so that it can be inspected.
+    }
+  }
+  sequences_ = std::move(there);
+  Numbered checkpoints;
+  for (const auto& [name, sequence] : sequences_) checkpoints.emplace_back(sequence, name);
+  std::sort(checkpoints.rbegin(), checkpoints.rend());
+  return checkpoints;
+}
+
 SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& state, bool best, OtherParts* others) {
-  const auto manifests = ManifestsIn(path_);
+  const Numbered before = Checkpoints();
   Manifest manifest = ManifestOf(saved, plan_);
-  manifest.sequence = manifests.empty() ? 1 : manifests.front().first + 1;
+  manifest.sequence = before.empty() ? 1 : before.front().first + 1;
   manifest.loss_scale = state.loss_scale;
   manifest.cursor = state.cursor;
   manifest.callbacks = state.callbacks;
@@ -184,13 +191,13 @@ SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& 
   return done;
 }
 
-std::vector<std::string> CheckpointFolder::FinishSave(const std::string& name, const Manifest& manifest) const {
+std::vector<std::string> CheckpointFolder::FinishSave(const std::string& name, const Manifest& manifest) {
   if (Pointed(path_ + "/" + kLatest) != name) Point(kLatest, name);
   // Otherwise the best checkpoint would be removed as an old one.
   if (manifest.callbacks.contains(kSavedAsBest) && Pointed(path_ + "/" + kBest) != name) Point(kBest, name);
   std::vector<std::string> warnings;
   // A damaged newer checkpoint would count towards those to keep, and this one could be removed instead.
-  if (const auto manifests = ManifestsIn(path_); !manifests.empty() && manifests.front().second == name) RemoveOld(warnings);
+  if (const Numbered there = Checkpoints(); !there.empty() && there.front().second == name) RemoveOld(warnings);
   return warnings;
 }
 
@@ -199,11 +206,11 @@ std::string CheckpointFolder::BestPath() const {
   return name.empty() ? "" : path_ + "/" + name;
 }
 
-void CheckpointFolder::RemoveOld(std::vector<std::string>& warnings) const {
+void CheckpointFolder::RemoveOld(std::vector<std::string>& warnings) {
   const std::string best = Pointed(path_ + "/" + kBest);
-  const auto manifests = ManifestsIn(path_);
-  for (size_t i = static_cast<size_t>(options_.keep); i < manifests.size(); ++i) {
-    const std::string& name = manifests[i].second;
+  const Numbered there = Checkpoints();
+  for (size_t i = static_cast<size_t>(options_.keep); i < there.size(); ++i) {
+    const std::string& name = there[i].second;
     if (name == best) continue;
     errno = 0;
     if (!RemoveCheckpoint(name))

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/file_calls.h"
@@ -60,7 +61,7 @@ class CheckpointFolder {
   // For the checkpoint from which a run resumes, its newest that loads: completes its save, if the process ended after the folder was
   // renamed. LATEST and BEST are updated, and old checkpoints removed. Returns warnings like Save. Throws Error(kResource) if the folder
   // cannot be written.
-  std::vector<std::string> FinishSave(const std::string& name, const Manifest& manifest) const;
+  std::vector<std::string> FinishSave(const std::string& name, const Manifest& manifest);
 
   // The best checkpoint's path; "" if there is none.
   std::string BestPath() const;
@@ -71,7 +72,10 @@ class CheckpointFolder {
   std::string NewName(int64_t step) const;
   void WriteStep(const std::string& folder, const SavedState& saved, OtherParts* others, Manifest& manifest) const;
   void Point(const std::string& name, const std::string& target) const;
-  void RemoveOld(std::vector<std::string>& warnings) const;
+  // The valid checkpoints by their numbers, the newest first.
+  using Numbered = std::vector<std::pair<int64_t, std::string>>;
+  Numbered Checkpoints();
+  void RemoveOld(std::vector<std::string>& warnings);
   bool RemoveCheckpoint(const std::string& name) const;
   bool RemoveFolder(const std::string& folder) const;
 
@@ -79,6 +83,7 @@ class CheckpointFolder {
   PlanIdentity plan_;
   CheckpointOptions options_;
   std::vector<std::string> leftovers_;
+  std::map<std::string, int64_t> sequences_;  // the numbers of valid checkpoints, as far as their manifests have been read
   int lock_ = -1;  // descriptor of the locked file
 };
 

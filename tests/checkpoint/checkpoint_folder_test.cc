@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <set>
 
@@ -115,6 +116,32 @@ TEST(CheckpointFolderTest, KeepsTheNewestAndTheBest) {
   // A new best checkpoint frees the previous best.
   SaveStep(checkpoints, 70, true);
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000060", "step-000070"}));
+}
+
+// The bytes that this process has read from files.
+int64_t BytesRead() {
+  std::ifstream file("/proc/self/io");
+  std::string name;
+  int64_t bytes = 0;
+  EXPECT_TRUE(file >> name >> bytes && name == "rchar:");
+  return bytes;
+}
+
+// Otherwise a run that keeps thousands would read thousands of manifests with each save.
+TEST(CheckpointFolderTest, ASaveReadsNoMoreIfManyAreKept) {
+  const TemporaryFolder folder;
+  CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 1000});
+  std::vector<int64_t> read;
+  for (int step = 1; step <= 60; ++step) {
+    Session session = SampleSession();
+    SetSampleState(session, step);
+    const int64_t before = BytesRead();
+    checkpoints.Save(session, {});
+    read.push_back(BytesRead() - before);
+  }
+  EXPECT_GT(read[9], 0);
+  EXPECT_LT(read[59], read[9] + 1000);
+  EXPECT_EQ(Names(folder.path()).size(), 62);
 }
 
 // The process ended right after it had renamed the folder.
