@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -60,6 +61,9 @@ void TruncateFile(const std::string& path, uint64_t bytes) {
   std::filesystem::resize_file(path, bytes, error);
   if (error) throw WriteError("cannot truncate the file", path, error.value());
 }
+
+// Some file systems (ext4) write a file when it replaces another one, which takes longer than a short epoch, too.
+constexpr auto kMemoryInterval = std::chrono::seconds(1);
 
 // For a record that the next epoch replaces: to wait for the disk takes longer than a short epoch.
 class UnsyncedCalls : public FileCalls {
@@ -264,8 +268,15 @@ void RunRecords::OnEpoch(const EpochReport& epoch) {
   nlohmann::json memory = ToJson(epoch.memory);
   memory["process"] = getpid();
   memory["step"] = epoch.step;
+  memory_ = memory.dump() + "\n";
+  if (std::chrono::steady_clock::now() - memory_written_ >= kMemoryInterval) WriteMemory();
+}
+
+void RunRecords::WriteMemory() {
+  if (memory_.empty()) return;
   static UnsyncedCalls calls;
-  Write([&] { WriteFileAtomically(folder_ + "/memory.json", memory.dump() + "\n", calls); });
+  Write([&] { WriteFileAtomically(folder_ + "/memory.json", std::exchange(memory_, ""), calls); });
+  memory_written_ = std::chrono::steady_clock::now();
 }
 
 }  // namespace gradloom

@@ -1,6 +1,7 @@
 // The records of a run for other programs: metrics.jsonl, results.csv and TensorBoard's event file.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -78,12 +79,17 @@ class RunRecords : public TrainerObserver {
   void OnEvaluation(const EvaluationReport& evaluation) override;
   void OnEpoch(const EpochReport& epoch) override;
 
+  // Call at the end of a run: writes what a short epoch has not written yet.
+  void Finish() { WriteMemory(); }
+
  private:
   void Open(int64_t next_step);
   void OpenResults();
   void WriteTrainLine();
   void WriteJsonLine(const nlohmann::json& line);
   void AddEvent(int64_t step, const std::map<std::string, double>& scalars);
+  // Writes memory.json, unless it has the last epoch.
+  void WriteMemory();
   // Writes a record, or counts it as lost.
   void Write(const std::function<void()>& write);
 
@@ -93,6 +99,8 @@ class RunRecords : public TrainerObserver {
   std::vector<std::string> columns_;  // of results.csv
   int64_t csv_lines_ = 0;             // of it, with the header
   std::unique_ptr<EventFile> events_;
+  std::string memory_;  // of the last epoch, if it has not been written; "": it has
+  std::chrono::steady_clock::time_point memory_written_{};
   int64_t lost_ = 0;
   StepReport last_;
   int64_t last_step_ = -1;  // of an update

@@ -420,6 +420,7 @@ class TrainingRun {
     ending_.stopped = trainer.Run();
     if (shared_ != nullptr && ending_.stopped == StopReason::kRequested) ending_.signal = shared_->stop();
     screen_->Clear();
+    recorder->Finish();
     if (recorder->lost() > 0) log_.Line("warning " + std::to_string(recorder->lost()) + " records of the run could not be written");
     instruments_->Finish();
     if (trainer.has_best()) ending_.best = {trainer.best(), trainer.best_step()};
