@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "compiler/cost/shared_device.h"
@@ -88,6 +89,15 @@ class Simulator {
       }
     }
     for (const auto& [program, rank] : ranks) AddRunner(program, entry.ranks[static_cast<size_t>(rank.first)], rank.first, rank.second);
+    for (size_t r = 0; r < runners_.size(); ++r) {
+      runner_of_.emplace(runners_[r].rank, r);
+      for (int number : runners_[r].binding->groups) {
+        Group& group = groups_[number];
+        if (group.members.empty()) group.missing = r;
+        group.members.push_back(r);
+      }
+      Change(r);
+    }
     PlaceOnGpus(devices == 0 && SharesGpus(entry));
     // CPU devices share cores. If there are more threads than cores, they take turns.
     int threads = 0;
@@ -100,8 +110,7 @@ class Simulator {
 
   Simulation Run() {
     do {
-      while (Advance() || Communicate()) {
-      }
+      StartAll();
     } while (PassTime());
     Finish();
     return std::move(result_);
@@ -127,12 +136,18 @@ class Simulator {
     const RankBinding* binding;  // of `rank`, which represents all ranks of the program
     int rank, index, ranks;
     std::vector<Lane> lanes;
+    bool changed = false;              // whether it is in changed_
     size_t gpu = 0, first_stream = 0;  // of gpus_, and of its streams
     std::vector<double> event;         // when it was recorded; negative: not yet
     std::vector<Cause> event_cause;
     std::vector<int> event_stream;
     std::vector<Cause> cause;  // by instruction: the one that it waited for
     std::vector<SimulatedSpan> spans;
+  };
+
+  struct Group {
+    std::vector<size_t> members;  // runners
+    size_t missing = 0;           // the one of them that was found missing last; at first any
   };
 
   // Whether the peers of every rank all run different programs, so that one rank can represent each program.
@@ -219,18 +234,30 @@ class Simulator {
     return static_cast<size_t>(index) < measured.size() ? measured[static_cast<size_t>(index)] : -1;
   }
 
-  // Starts everything that starts now and does not wait for communication. Returns whether anything did.
-  bool Advance() {
-    bool any = false;
+  // Notes that the runner may have something to start now.
+  void Change(size_t r) {
+    if (!std::exchange(runners_[r].changed, true)) changed_.push_back(r);
+  }
+
+  // Starts everything that starts now. A step of many runners has many times at which only a few of them do anything.
+  void StartAll() {
+    for (size_t i = 0; i < changed_.size(); ++i) {
+      Runner& runner = runners_[changed_[i]];
+      runner.changed = false;
+      Advance(changed_[i]);
+      for (Lane& lane : runner.lanes) Communicate(changed_[i], lane);
+    }
+    changed_.clear();
+  }
+
+  // Starts everything of a runner that starts now and does not wait for communication.
+  void Advance(size_t r) {
     for (bool again = true; again;) {
       again = false;
-      for (size_t r = 0; r < runners_.size(); ++r) {
-        for (size_t lane = 0; lane < runners_[r].lanes.size(); ++lane) {
-          while (Step(static_cast<int>(r), lane)) again = any = true;
-        }
+      for (size_t lane = 0; lane < runners_[r].lanes.size(); ++lane) {
+        while (Step(static_cast<int>(r), lane)) again = true;
       }
     }
-    return any;
   }
 
   // Starts the lane's next instruction. Returns false if there is none or it has to wait.
@@ -266,14 +293,20 @@ class Simulator {
     return true;
   }
 
+  // Many ranks run the same program.
+  Duration KnownDuration(const Program& program, const Instruction& instruction, int threads) {
+    const auto [known, fresh] = durations_.try_emplace(&instruction);
+    if (fresh) known->second = DurationOf(plan_, program, instruction, threads, cluster_.device);
+    return known->second;
+  }
+
   void Launch(Runner& runner, Lane& lane, int index) {
     const Instruction& instruction = runner.program->instructions[static_cast<size_t>(index)];
     const Stream& stream = runner.program->streams[static_cast<size_t>(instruction.stream)];
     runner.cause[static_cast<size_t>(index)] = lane.last;
     const double measured = Measured(runner, index);
     // Inputs that are copied ahead are present when the step begins.
-    const Duration duration =
-        stream.kind == StreamKind::kCopy ? Duration() : DurationOf(plan_, *runner.program, instruction, stream.threads, cluster_.device);
+    const Duration duration = stream.kind == StreamKind::kCopy ? Duration() : KnownDuration(*runner.program, instruction, stream.threads);
     // What was measured contains the delays by other streams.
     if (measured < 0 && cluster_.device.streams_share && duration.seconds() > 0) {
       gpus_[runner.gpu].Launch(runner.first_stream + static_cast<size_t>(instruction.stream), duration.fixed, duration.work);
@@ -302,12 +335,18 @@ class Simulator {
       for (const Lane& lane : runner.lanes) next = !lane.running && lane.free > now_ ? std::min(next, lane.free) : next;
     }
     if (next == std::numeric_limits<double>::infinity()) return false;
-    now_ = next;
+    const double before = std::exchange(now_, next);
     for (SharedDevice& gpu : gpus_) gpu.AdvanceTo(now_);
-    for (Runner& runner : runners_) {
+    for (size_t r = 0; r < runners_.size(); ++r) {
+      Runner& runner = runners_[r];
       for (size_t stream = 0; stream < runner.lanes.size(); ++stream) {
         Lane& lane = runner.lanes[stream];
-        if (lane.running && !gpus_[runner.gpu].busy(runner.first_stream + stream)) End(runner, lane, now_);
+        if (lane.running && !gpus_[runner.gpu].busy(runner.first_stream + stream)) {
+          End(runner, lane, now_);
+          Change(r);
+        } else if (!lane.running && lane.free > before && lane.free <= now_) {
+          Change(r);
+        }
       }
     }
     return true;
@@ -332,51 +371,55 @@ class Simulator {
 
   using Arrival = std::pair<size_t, Lane*>;  // a runner, and one of its lanes
 
-  // Runs the next collective or transfer at which all its ranks have arrived. Returns whether there is one.
-  bool Communicate() {
-    for (size_t r = 0; r < runners_.size(); ++r) {
-      for (Lane& lane : runners_[r].lanes) {
-        const Instruction* next = Next(runners_[r], lane);
-        if (next == nullptr) continue;
-        const std::vector<Arrival> together = next->kind == InstructionKind::kCollective ? Collected(r, *next)
-                                              : next->kind == InstructionKind::kSend     ? Joined(r, lane, *next)
-                                                                                         : std::vector<Arrival>();
-        if (together.empty()) continue;
-        Pass(together, BytesRead(*runners_[r].program, *next), next->kind == InstructionKind::kCollective);
-        return true;
-      }
-    }
-    return false;
+  // Runs the collective or transfer that the lane waits for, if all of its ranks have arrived.
+  void Communicate(size_t r, Lane& lane) {
+    const Instruction* next = Next(runners_[r], lane);
+    if (next == nullptr || !Communicates(*next)) return;
+    const bool collective = next->kind == InstructionKind::kCollective;
+    const std::vector<Arrival> together = collective ? Collected(r, *next) : Joined(r, lane, *next);
+    if (together.empty()) return;
+    // The sender comes first.
+    const Runner& first = runners_[together.front().first];
+    const int index = together.front().second->instructions[together.front().second->next];
+    Pass(together, BytesRead(*first.program, first.program->instructions[static_cast<size_t>(index)]), collective);
   }
 
-  int GroupOf(const Runner& runner, const Instruction& i) const { return runner.binding->groups[static_cast<size_t>(i.group)]; }
+  static int GroupOf(const Runner& runner, const Instruction& i) { return runner.binding->groups[static_cast<size_t>(i.group)]; }
 
   // All members of the collective's group, or none if one has not arrived.
   std::vector<Arrival> Collected(size_t first, const Instruction& collective) {
-    const int group = GroupOf(runners_[first], collective);
+    const int number = GroupOf(runners_[first], collective);
+    Group& group = groups_.at(number);
+    const auto lane_of = [&](size_t r) {
+      return LaneAt(runners_[r],
+                    [&](const Instruction& i) { return i.kind == InstructionKind::kCollective && GroupOf(runners_[r], i) == number; });
+    };
+    // Each member asks when it arrives. The one that was missing then has usually not come since.
+    if (lane_of(group.missing) == nullptr) return {};
     std::vector<Arrival> together;
-    for (size_t r = 0; r < runners_.size(); ++r) {
-      const std::vector<int>& groups = runners_[r].binding->groups;
-      if (std::find(groups.begin(), groups.end(), group) == groups.end()) continue;
-      Lane* lane = LaneAt(runners_[r],
-                          [&](const Instruction& i) { return i.kind == InstructionKind::kCollective && GroupOf(runners_[r], i) == group; });
-      if (lane == nullptr) return {};
+    for (size_t r : group.members) {
+      Lane* lane = lane_of(r);
+      if (lane == nullptr) {
+        group.missing = r;
+        return {};
+      }
       together.emplace_back(r, lane);
     }
     return together;
   }
 
-  // The sender and its receiver, or none if one has not arrived.
-  std::vector<Arrival> Joined(size_t sender, Lane& lane, const Instruction& send) {
-    const int peer = runners_[sender].binding->peers[static_cast<size_t>(send.peer)];
-    for (size_t r = 0; r < runners_.size(); ++r) {
-      if (runners_[r].rank != peer) continue;
-      Lane* other = LaneAt(runners_[r], [&](const Instruction& i) {
-        return i.kind == InstructionKind::kRecv && runners_[r].binding->peers[static_cast<size_t>(i.peer)] == runners_[sender].rank;
-      });
-      if (other != nullptr) return {{sender, &lane}, {r, other}};
-    }
-    return {};
+  // The sender and its receiver, of which one asks, or none if the other has not arrived.
+  std::vector<Arrival> Joined(size_t r, Lane& lane, const Instruction& own) {
+    const bool sends = own.kind == InstructionKind::kSend;
+    const auto peer_of = [&](size_t of, const Instruction& i) { return runners_[of].binding->peers[static_cast<size_t>(i.peer)]; };
+    const auto peer = runner_of_.find(peer_of(r, own));
+    if (peer == runner_of_.end()) return {};
+    const size_t p = peer->second;
+    Lane* const other = LaneAt(runners_[p], [&](const Instruction& i) {
+      return i.kind == (sends ? InstructionKind::kRecv : InstructionKind::kSend) && peer_of(p, i) == runners_[r].rank;
+    });
+    if (other == nullptr) return {};
+    return sends ? std::vector<Arrival>{{r, &lane}, {p, other}} : std::vector<Arrival>{{p, other}, {r, &lane}};
   }
 
   static int64_t BytesRead(const Program& program, const Instruction& instruction) {
@@ -401,6 +444,7 @@ class Simulator {
       runners_[r].cause[static_cast<size_t>(lane->instructions[lane->next])] = cause;
       lane->free = start;
       End(runners_[r], *lane, end);
+      Change(r);
     }
   }
 
@@ -467,7 +511,11 @@ class Simulator {
   double turns_ = 1;
   double now_ = 0;
   std::vector<Runner> runners_;
+  std::vector<size_t> changed_;      // runners that may have something to start now
+  std::map<int, size_t> runner_of_;  // by rank
+  std::map<int, Group> groups_;      // by number, of the plan
   std::vector<SharedDevice> gpus_;
+  std::unordered_map<const Instruction*, Duration> durations_;
   Simulation result_;
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <string>
 #include <utility>
@@ -178,6 +179,21 @@ g (float[N, 4, 2048, 64] q, float[N, 4, 2048, 64] k, float[N, 4, 2048, 64] v) =>
   cluster.device.bytes_per_second = 1;
   // Scores are written and read twice each, operands and the result once.
   EXPECT_NEAR(Simulate(plan, 0, cluster).seconds, 4.0 * (4 * 4 * kLength * kLength + 4 * 4 * kLength * 64), 1);
+}
+
+// The last of many ranks gathers the samples of all. Each of them arrives at its collectives long before that one.
+TEST(Simulate, ManyRanksThatWaitForTheLast) {
+  std::mt19937 random(3);
+  const Model model = ModelOf("g (float[N, 6] x) => (float[N, 3] z) <" + Weights(random, "w", Shape{6, 3}) + "> { z = MatMul (x, w) }");
+  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "y"}}, 1, {768});
+  options.recipe.devices = 768;
+  options.recipe.gather_to = 767;
+  const Plan plan = Compile(model, options);
+  const auto start = std::chrono::steady_clock::now();
+  const Simulation simulated = Simulate(plan, 0, LocalCluster(DeviceKind::kCpu, 2));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(simulated.programs.size(), 768);
+  EXPECT_GT(simulated.seconds, 0);
 }
 
 // Small products wait for launches, which streams overlap; large ones fill the GPU.
