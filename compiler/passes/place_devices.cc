@@ -18,10 +18,10 @@ class Splitter {
  public:
   Splitter(const Graph& graph, const Stages& stages)
       : graph_(graph), stages_(stages), home_(static_cast<size_t>(graph.num_values()), kUnplaced) {
-    for (int s = 0; s < stages.count; ++s) {
-      result_.push_back(graph.Clone());
-      result_.back()->nodes.clear();
-    }
+    // Without nodes, each of which only one stage gets.
+    const std::unique_ptr<Graph> values = graph.Clone();
+    values->nodes = std::vector<Node>();
+    for (int s = 0; s < stages.count; ++s) result_.push_back(values->Clone());
     for (const Value& value : graph.values()) {
       if (IsKept(value)) home_[static_cast<size_t>(value.id)] = stages.of_state.at(value.name);
     }
