@@ -43,6 +43,7 @@
 #include "compiler/passes/keep_log_sums.h"
 #include "compiler/passes/keep_steps.h"
 #include "compiler/passes/keep_weight_copies.h"
+#include "compiler/passes/kept_values.h"
 #include "compiler/passes/loss_info.h"
 #include "compiler/passes/loss_scale.h"
 #include "compiler/passes/lower_precision.h"
@@ -265,6 +266,13 @@ void RunSumPartialValues(PassContext& c) {
 
 void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
 
+// Whether what depends only on weights is computed in the first of several runs. Not where memory is limited, and not in a step that
+// trains: it spends little time on it, and most of its memory is for activations. A device runs a whole program each time, as one graph.
+bool KeepsSettled(const PassContext& c) {
+  const bool forward = c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict;
+  return forward && c.recipe.device == DeviceKind::kCpu && c.recipe.memory_limit == 0;
+}
+
 void RunSplitBatchNorm(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   SplitBatchNorm(builder, c.recipe.device);
@@ -338,7 +346,7 @@ void RunJoinUpdates(PassContext& c) {
 
 void RunPlanMemory(PassContext& c) {
   PlaceStateAndConstants(c.graph, c.scheduled, c.holders != nullptr ? *c.holders : StateHolders{}, c.plan);
-  PlanMemory(c.graph, c.plan, c.scheduled);
+  PlanMemory(c.graph, c.plan, c.scheduled, KeepsSettled(c) ? KeptValues(c.graph, c.scheduled) : std::vector<bool>());
 }
 
 void RunEmit(PassContext& c) { c.program = EmitProgram(c.graph, c.scheduled, c.output_buffers); }

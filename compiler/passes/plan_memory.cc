@@ -29,9 +29,15 @@ struct Storage {
 class Planner {
  public:
   // `whole`: null for a body.
-  Planner(const Graph& graph, const Plan* whole, ProgramPlan& plan)
-      : graph_(graph), whole_(whole), plan_(plan), order_(graph, plan), storage_of_(static_cast<size_t>(graph.num_values()), -1) {
+  Planner(const Graph& graph, const Plan* whole, ProgramPlan& plan, const std::vector<bool>& kept)
+      : graph_(graph),
+        whole_(whole),
+        plan_(plan),
+        kept_(kept),
+        order_(graph, plan),
+        storage_of_(static_cast<size_t>(graph.num_values()), -1) {
     refusing_ = Nothing();
+    while (first_ < static_cast<int>(graph_.nodes.size()) && IsView(graph_.nodes[static_cast<size_t>(first_)])) ++first_;
     if (whole_ != nullptr) FindRefusals();
     FindReads();
     PlaceFixed();
@@ -84,6 +90,7 @@ class Planner {
   }
   int storage_of(ValueId id) const { return storage_of_[static_cast<size_t>(id)]; }
   Storage& storage_at(ValueId id) { return storages_[static_cast<size_t>(storage_of(id))]; }
+  bool is_kept(ValueId id) const { return !kept_.empty() && kept_[static_cast<size_t>(id)]; }
   int last_read(ValueId id) const { return last_read_[static_cast<size_t>(id)]; }
   const Reach& reads(ValueId id) const { return reads_[static_cast<size_t>(id)]; }
 
@@ -108,7 +115,7 @@ class Planner {
   }
 
   // Finds the readers of each value or of views of it, and the last reader in list order; a fetched value is read until the end of the
-  // step.
+  // step, and a kept one in the next.
   void FindReads() {
     last_read_.assign(static_cast<size_t>(graph_.num_values()), -1);
     reads_.assign(static_cast<size_t>(graph_.num_values()), Nothing());
@@ -116,9 +123,13 @@ class Planner {
       int& last = last_read_[static_cast<size_t>(id)];
       last = std::max(last, step);
     };
-    for (ValueId id : graph_.outputs) {
+    const auto forever = [&](ValueId id) {
       extend(id, static_cast<int>(graph_.nodes.size()));
       reads_[static_cast<size_t>(id)] = ToTheEnd();
+    };
+    for (ValueId id : graph_.outputs) forever(id);
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      if (is_kept(id)) forever(id);
     }
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
@@ -209,6 +220,7 @@ class Planner {
       const bool placed = PlaceInSlot(id, i) || PlaceResult(id, i) || PlaceInState(id, k, i) || ReuseInput(id, k, i);
       if (!placed) NewStorage(id, i, std::nullopt);
       written_here_.insert(storage_of(id));
+      if (is_kept(id)) storage_at(id).first = first_;
     }
   }
 
@@ -312,7 +324,9 @@ class Planner {
   const Graph& graph_;
   const Plan* whole_;
   ProgramPlan& plan_;
+  const std::vector<bool>& kept_;
   const NodeOrder order_;
+  int first_ = 0;                       // the first node that is not a view
   Reach refusing_;                      // nodes that may make the step fail; none in a body
   bool refuses_ = false;                // whether there are such nodes
   bool has_collectives_ = false;        // whether there are collectives
@@ -327,23 +341,25 @@ class Planner {
   Aliasing operand_;                // MayAlias of a collective or a loop
 };
 
-void PlanAll(const Graph& graph, const Plan* whole, ProgramPlan& plan) {
+void PlanAll(const Graph& graph, const Plan* whole, ProgramPlan& plan, const std::vector<bool>& kept) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     int64_t& scratch = plan.kernels[i].scratch_bytes;
     for (size_t r = 0; r < graph.nodes[i].regions.size(); ++r) {
-      PlanAll(*graph.nodes[i].regions[r].body, nullptr, plan.bodies[i][r]);
+      PlanAll(*graph.nodes[i].regions[r].body, nullptr, plan.bodies[i][r], {});
       scratch = std::max(scratch, plan.bodies[i][r].transient_bytes);
     }
   }
   plan.copies.clear();
   plan.input_bytes = 0;
-  Planner planner(graph, whole, plan);
+  Planner planner(graph, whole, plan, kept);
   plan.live_bytes_bound = PackingBound(planner.Intervals());
   planner.Pack();
 }
 
 }  // namespace
 
-void PlanMemory(const Graph& graph, const Plan& whole, ProgramPlan& plan) { PlanAll(graph, &whole, plan); }
+void PlanMemory(const Graph& graph, const Plan& whole, ProgramPlan& plan, const std::vector<bool>& kept) {
+  PlanAll(graph, &whole, plan, kept);
+}
 
 }  // namespace gradloom

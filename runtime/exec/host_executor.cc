@@ -143,6 +143,11 @@ void HostExecutor::Run(int entry, std::span<const TensorView> feeds, const StepP
   if (error) std::rethrow_exception(error);
 }
 
+bool HostExecutor::Repeats(int entry) const {
+  return numerics_ == nullptr && !memory_.state().written_by_others() &&
+         settled_ == SettledRun{entry, memory_.version(), memory_.state().version()};
+}
+
 void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
   const StepAtExit running;
   FinishPrefetch();
@@ -154,6 +159,9 @@ void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, c
   for (int r = memory_.own().first; r < memory_.own().last; ++r)
     WriteStepParams(plan_->step, params, ranks[static_cast<size_t>(r)], memory_.step(r, 0));
   step_.failed.store(false, std::memory_order_relaxed);
+  step_.repeats = Repeats(entry_index);
+  settled_.entry = -1;  // until this run has ended
+  if (entry.writes_state) memory_.state().NoteChange();
   ++step_.number;
   for (const auto& lane : entry.lanes) {
     lane->BindFeeds(feeds_);
@@ -167,6 +175,7 @@ void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, c
   }
   if (numerics_ != nullptr) numerics_->BeginRun(plan_, entry_index, params.step);
   RunLanes(entry);
+  settled_ = {entry_index, memory_.version(), memory_.state().version()};
   KeepFedFetches(entry_index, memory_.own(), feeds_);
   if (numerics_ != nullptr) numerics_->EndRun();
 }

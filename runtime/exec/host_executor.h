@@ -19,6 +19,8 @@ namespace gradloom {
 // kernels would take the caller's number in its team for the number in theirs, and could have no teams. It also does if the caller's thread
 // may have a team that cannot be used: one that computes with floating-point numbers in its own way (DefaultFloats), or one of the process
 // that this one was forked from, whose threads are not here.
+//
+// A run leaves out the settled instructions of its entry if the run before was of the same entry and nobody has set state since.
 class HostExecutor : public Executor {
  public:
   // `communicator`, `check_numerics`: as in ExecutorOptions. Throws Error(kConfig) if it has more processes than the plan has ranks.
@@ -61,9 +63,21 @@ class HostExecutor : public Executor {
   std::unique_ptr<NumericsLog> numerics_;  // null: numbers are not looked at
   StepState step_;
   uint64_t chaos_seed_ = 0;
+  // What settled instructions (runtime/plan/settled.h) have written is in memory after a run that ended, as long as nothing changes what is
+  // noted here of that run. entry -1: there is no such run.
+  struct SettledRun {
+    int entry = -1;
+    int64_t memory = 0, state = 0;  // versions
+    bool operator==(const SettledRun&) const = default;
+  };
+  // Whether a run of the entry may leave out settled instructions. Not if numbers are looked at, since the origin of one that is not finite
+  // may be such an instruction.
+  bool Repeats(int entry) const;
+
   std::vector<const void*> feeds_;                        // of the last run
   std::vector<std::unique_ptr<PreparedEntry>> prepared_;  // by index into Plan::entries
-  std::vector<std::exception_ptr> errors_;                // by lane, of the run
+  SettledRun settled_;
+  std::vector<std::exception_ptr> errors_;  // by lane, of the run
   StreamThreads threads_;
   Background outside_;  // the thread that takes the place of the caller's
   // The inputs copied for the next step: its entry and feeds. Only the background thread writes them while it works.

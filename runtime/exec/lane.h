@@ -34,6 +34,7 @@ class Lane;
 struct PreparedInstruction {
   const Instruction* instruction = nullptr;
   int index = 0;                   // in the program
+  bool settled = false;            // left out by steps that repeat the last one (runtime/plan/settled.h)
   std::unique_ptr<Kernel> kernel;  // of a launch
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
@@ -55,6 +56,7 @@ struct StepState {
   uint32_t number = 0;
   bool timed = false;
   bool chaos = false;
+  bool repeats = false;  // what settled instructions have written in an earlier step is in memory
   std::atomic<bool> failed{false};
   NumericsLog* numerics = nullptr;       // looks at all numbers; null: does not
   Communicator* communicator = nullptr;  // with several processes: an error ends the job for all
@@ -92,9 +94,9 @@ class Lane {
   // Runs the instructions of a body in order, on the thread of its lane. Throws the first error.
   void RunBody(StepState& step);
 
-  // Runs the instructions in order, with a team of `threads` threads. The first error ends the work here and in all other lanes, except for
-  // collectives and transfers, and is thrown after the last instruction. The lane that threw first is the one that found step.failed not
-  // set. Throws Error(kLimit) if OpenMP does not allow such a team.
+  // Runs the instructions in order, with a team of `threads` threads; a step that repeats leaves out those that are settled. The first
+  // error ends the work here and in all other lanes, except for collectives and transfers, and is thrown after the last instruction. The
+  // lane that threw first is the one that found step.failed not set. Throws Error(kLimit) if OpenMP does not allow such a team.
   void Run(StepState& step);
 
   // Seeds the random delays before each instruction, in steps with chaos.

@@ -13,6 +13,7 @@
 #include "runtime/comm/local_group.h"
 #include "runtime/exec/rethrow.h"
 #include "runtime/exec/state_arena.h"
+#include "runtime/plan/settled.h"
 
 namespace gradloom {
 
@@ -165,7 +166,11 @@ namespace {
 class Preparation {
  public:
   Preparation(const Plan& plan, int entry, const Memory& memory, Communicator* communicator)
-      : plan_(plan), entry_(plan.entries[static_cast<size_t>(entry)]), memory_(memory), communicator_(communicator) {}
+      : plan_(plan),
+        index_(static_cast<size_t>(entry)),
+        entry_(plan.entries[static_cast<size_t>(entry)]),
+        memory_(memory),
+        communicator_(communicator) {}
 
   PreparedEntry Run() {
     result_.memory_version = memory_.version();
@@ -199,12 +204,18 @@ class Preparation {
     }
     std::vector<Event*> events;
     for (int i = 0; i < program.num_events; ++i) events.push_back(result_.events.emplace_back(std::make_unique<Event>()).get());
+    const std::vector<bool> settled = SettledInstructions(plan_, index_, static_cast<size_t>(rank));
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& instruction = program.instructions[i];
       Lane& lane = *lanes[static_cast<size_t>(instruction.stream)];
       PreparedInstruction prepared;
       prepared.instruction = &instruction;
       prepared.index = static_cast<int>(i);
+      prepared.settled = settled[i];
+      for (const Use& use : instruction.uses) {
+        const bool writes = use.access == Access::kWrite && use.buffer >= 0;
+        if (writes && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState) result_.writes_state = true;
+      }
       if (instruction.event >= 0) prepared.event = events[static_cast<size_t>(instruction.event)];
       BindOperands(program, prepared, lane.instructions.size(), lane);
       BindWork(program, prepared, rank);
@@ -387,6 +398,7 @@ class Preparation {
   }
 
   const Plan& plan_;
+  const size_t index_;
   const Entry& entry_;
   const Memory& memory_;
   Communicator* const communicator_;

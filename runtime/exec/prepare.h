@@ -89,6 +89,7 @@ SampleCopy CopyOf(const Shape& whole, int64_t element_bytes, int axis, int64_t i
 // The lanes of a process's ranks in an entry, rank by rank, with their events, groups and channels.
 struct PreparedEntry {
   int64_t memory_version = 0;  // of the addresses
+  bool writes_state = false;
   std::vector<std::unique_ptr<Lane>> lanes;
   std::vector<std::unique_ptr<Lane>> copies;  // lanes of copy streams, which may run ahead
   std::vector<std::unique_ptr<Event>> events;

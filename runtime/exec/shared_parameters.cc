@@ -32,6 +32,7 @@ class PartlySharedMemory : public ArenaMemory {
     return behind != shared_.begin() && offset < std::prev(behind)->end ? parameters_.get() + offset : own_.at(offset);
   }
   int64_t bytes() const override { return own_.bytes(); }
+  bool written_by_others() const override { return true; }
   void Read(int64_t offset, int64_t bytes, void* to) const override {
     if (bytes > 0) std::memcpy(to, at(offset), static_cast<size_t>(bytes));
   }

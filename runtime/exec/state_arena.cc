@@ -79,6 +79,10 @@ void StateArena::Populate() const {
   }
 }
 
+bool StateArena::written_by_others() const {
+  return std::any_of(memory_.begin(), memory_.end(), [](const auto& arena) { return arena != nullptr && arena->written_by_others(); });
+}
+
 size_t StateArena::HolderOf(const StateTensor& state) const {
   size_t holder = 0;
   while (holder < ranks() && !holds(holder, state)) ++holder;
@@ -114,6 +118,7 @@ void StateArena::Set(const StateTensor& state, const TensorView& value) {
     throw Error(ErrorCode::kShape, "'" + Escaped(state.name) + "' must be " + std::string(DTypeName(state.dtype)) + state.shape.ToString() +
                                        ", got " + std::string(DTypeName(value.dtype)) + value.shape.ToString());
   }
+  NoteChange();
   Write(state, value);
   const auto [begin, end] = copies_.equal_range(state.name);
   for (auto copy = begin; copy != end; ++copy) Write(copy->second, Converted(value, copy->second.dtype).view());

@@ -28,6 +28,8 @@ class ArenaMemory {
   // Copy to and from host memory, and wait for the end of the copy.
   virtual void Read(int64_t offset, int64_t bytes, void* to) const = 0;
   virtual void Write(int64_t offset, int64_t bytes, const void* from) = 0;
+  // Whether other processes write it, too.
+  virtual bool written_by_others() const { return false; }
 };
 
 // Adds `part` to `sum`; both have the same shape and type, float32 or float64.
@@ -60,7 +62,16 @@ class StateArena {
   int64_t bytes(size_t rank) const { return memory_[rank]->bytes(); }
   // Copy the whole arena of a rank of this process, as it is stored, to and from host memory: at() need not be an address of the host.
   void SaveArena(size_t rank, void* to) const { memory_[rank]->Read(0, bytes(rank), to); }
-  void RestoreArena(size_t rank, const void* from) { memory_[rank]->Write(0, bytes(rank), from); }
+  void RestoreArena(size_t rank, const void* from) {
+    NoteChange();
+    memory_[rank]->Write(0, bytes(rank), from);
+  }
+  // A number that changes before any value does: by the functions above, and by what a step writes, for which its executor calls
+  // NoteChange. It says nothing about what other processes write.
+  int64_t version() const { return version_; }
+  void NoteChange() { ++version_; }
+  // Whether other processes write values, too, at any time.
+  bool written_by_others() const;
   // Makes the system allocate all physical memory of this process's ranks now: after the initial values are in place, so that their former
   // memory can be reused.
   void Populate() const;
@@ -75,6 +86,7 @@ class StateArena {
   std::vector<std::unique_ptr<ArenaMemory>> memory_;  // by rank; null: of another process
   std::vector<int> places_;                           // by rank
   std::multimap<std::string, StateTensor> copies_;    // by parameter
+  int64_t version_ = 0;
 };
 
 }  // namespace gradloom

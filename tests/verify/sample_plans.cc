@@ -379,6 +379,33 @@ Plan Control() {
   return plan;
 }
 
+// On two streams, values that depend only on a constant and a weight: two that are kept, one whose memory is reused after the last of them
+// has read it, a copy, and one whose memory is reused later.
+Plan Weights() {
+  Plan plan = EmptyPlan();
+  const int w = AddState(plan, "w", kN), c = AddConstant(plan, "c", kN);
+  ProgramBuilder b(plan, 2);
+  const int x = b.Feed(0, kN), weight = b.State(w), constant = b.Constant(c);
+  const int a = b.Value("a", kN), k = b.Value("k", kN), t = b.Value("t", kN), h = b.Value("h", kN, 128), y = b.Value("y", kN);
+  const int d = b.Value("d", kN), z = b.Value("z", kN), e = b.Value("e", kN), f = b.Value("f", kN), end = b.Value("end", kN, 384);
+  b.Launch("Map", {constant}, {t});
+  b.Launch("Mix", {t, weight}, {a});
+  b.Launch("Work", {weight}, {k}, 1, b.Scratch(2 * kN * 4));
+  b.Launch("Mix", {x, a}, {h});
+  b.Order(1, 0);
+  b.Launch("Mix", {h, k}, {y});
+  b.Copy(constant, d);
+  b.Launch("Mix", {y, d}, {z});
+  b.Launch("Map", {constant}, {e});
+  b.Launch("Mix", {z, e}, {f});
+  b.Launch("Map", {f}, {end});
+  AddProgram(plan, b);
+  Entry& entry = AddEntry(plan, EntryKind::kPredict, kN, {0});
+  entry.feeds.push_back({"x", DType::kFloat32, {kN}, 0});
+  entry.fetches.push_back({"end", end, 0});
+  return plan;
+}
+
 // A long chain that alternates between three streams, in as little memory as possible.
 Plan Ring() {
   Plan plan = EmptyPlan();
@@ -405,7 +432,7 @@ Plan Ring() {
 std::vector<std::pair<std::string, Plan>> SamplePlans() {
   return {{"training", Training()}, {"branches", Branches()}, {"replicas", Replicas()},         {"uneven replicas", UnevenReplicas()},
           {"stages", Stages()},     {"sharded", Sharded()},   {"accumulation", Accumulation()}, {"control", Control()},
-          {"ring", Ring()},         {"parts", Parts()},       {"gathered", Gathered()}};
+          {"ring", Ring()},         {"parts", Parts()},       {"gathered", Gathered()},         {"weights", Weights()}};
 }
 
 }  // namespace gradloom

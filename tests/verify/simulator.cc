@@ -76,14 +76,37 @@ class Simulation {
     for (int round = 0; round < 2; ++round) {
       for (const Entry& entry : plan_.entries) {
         if (!RunEntry(entry)) return Garbage();
-        for (size_t f = 0; f < entry.fetches.size(); ++f) {
-          size_t r = 0;
-          while (FetchedBuffer(entry, r, f) < 0) ++r;
-          const Program& program = plan_.programs[static_cast<size_t>(entry.ranks[r].program)];
-          result = Join(result, Read(r, program.buffers[static_cast<size_t>(FetchedBuffer(entry, r, f))]));
-        }
+        result = Join(result, Fetches(entry));
       }
     }
+    return Join(result, States());
+  }
+
+  uint64_t RunRepeats(const LeftOut& left_out) {
+    uint64_t result = 0;
+    for (size_t e = 0; e < plan_.entries.size(); ++e) {
+      const Entry& entry = plan_.entries[e];
+      if (!RunEntry(entry)) return Garbage();
+      if (!RunEntry(entry, [&](size_t rank) { return left_out(e, rank); })) return Garbage();
+      result = Join(result, Fetches(entry));
+    }
+    return Join(result, States());
+  }
+
+ private:
+  uint64_t Fetches(const Entry& entry) const {
+    uint64_t result = 0;
+    for (size_t f = 0; f < entry.fetches.size(); ++f) {
+      size_t r = 0;
+      while (FetchedBuffer(entry, r, f) < 0) ++r;
+      const Program& program = plan_.programs[static_cast<size_t>(entry.ranks[r].program)];
+      result = Join(result, Read(r, program.buffers[static_cast<size_t>(FetchedBuffer(entry, r, f))]));
+    }
+    return result;
+  }
+
+  uint64_t States() const {
+    uint64_t result = 0;
     for (size_t r = 0; r < memory_.size(); ++r) {
       for (const StateTensor& state : plan_.state) {
         if (state.in_place(plan_.PlaceOf(r))) result = Join(result, memory_[r].state.Read(state.offset, state.offset + state.bytes));
@@ -92,7 +115,6 @@ class Simulation {
     return result;
   }
 
- private:
   // A stream with its instructions. `running` means that the current instruction has begun but has not written its results.
   struct Lane {
     size_t rank;
@@ -113,11 +135,18 @@ class Simulation {
     return lanes;
   }
 
-  bool RunEntry(const Entry& entry) {
+  // `left_out` of a rank: by instruction; null: none.
+  bool RunEntry(const Entry& entry, const std::function<std::vector<bool>(size_t rank)>& left_out = nullptr) {
     entry_ = &entry;
     std::vector<Lane> lanes;
     for (size_t r = 0; r < entry.ranks.size(); ++r) {
-      for (Lane& lane : LanesOf(plan_.programs[static_cast<size_t>(entry.ranks[r].program)], r)) lanes.push_back(std::move(lane));
+      const Program& program = plan_.programs[static_cast<size_t>(entry.ranks[r].program)];
+      const std::vector<bool> out = left_out ? left_out(r) : std::vector<bool>();
+      for (Lane& lane : LanesOf(program, r)) {
+        std::erase_if(lane.list,
+                      [&](const Instruction* i) { return !out.empty() && out[static_cast<size_t>(i - program.instructions.data())]; });
+        lanes.push_back(std::move(lane));
+      }
     }
     return RunLanes(lanes);
   }
@@ -292,5 +321,7 @@ class Simulation {
 }  // namespace
 
 uint64_t Simulate(const Plan& plan, uint32_t seed) { return Simulation(plan, seed).Run(); }
+
+uint64_t SimulateRepeats(const Plan& plan, uint32_t seed, const LeftOut& left_out) { return Simulation(plan, seed).RunRepeats(left_out); }
 
 }  // namespace gradloom

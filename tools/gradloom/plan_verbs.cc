@@ -16,6 +16,7 @@
 #include "runtime/plan/memory_json.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/plan/settled.h"
 #include "runtime/plan/text.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
@@ -126,7 +127,10 @@ int Inspect(const InspectFlags& flags) {
   }
   // The text can show any plan, so that a rejected plan can be inspected.
   const bool other = flags.json || flags.memory || flags.streams || !flags.pages.empty();
-  if (flags.graph || !other) std::printf("%s", PlanText(ReadPlan(PlanPathOf(flags.path))).c_str());
+  if (flags.graph || !other) {
+    const Plan plan = ReadPlan(PlanPathOf(flags.path));
+    std::printf("%s%s", PlanText(plan).c_str(), SettledText(plan).c_str());
+  }
   if (!other) return 0;
   const Plan plan = ReadSoundPlan(flags.path);
   if (!flags.pages.empty()) WritePages(plan, flags.pages);

@@ -1,0 +1,72 @@
+// What depends only on weights has memory of its own in predictions and evaluations, so that it is computed once.
+#include "compiler/passes/kept_values.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/plan/settled.h"
+#include "runtime/session/session.h"
+#include "tests/passes/small_training.h"
+
+namespace gradloom {
+namespace {
+
+// Three layers whose weights are transposed products of others, and whose activations are as large as these, so that memory is reused.
+Model Net(std::mt19937& random) {
+  std::string weights, body;
+  std::string x = "x";
+  for (const char* layer : {"1", "2", "3"}) {
+    const std::string n = layer;
+    weights += (weights.empty() ? "" : ", ") + Weights(random, "a" + n, {16, 16}, 0.4F) + ", " + Weights(random, "b" + n, {16, 16}, 0.4F);
+    body +=
+        "  w" + n + " = MatMul (a" + n + ", b" + n + ")\n  h" + n + " = MatMul (" + x + ", w" + n + ")\n  r" + n + " = Tanh (h" + n + ")\n";
+    x = "r" + n;
+  }
+  return ModelOf("net (float[N, 16] x) => (float[N, 16] z) <" + weights + "> {\n" + body + "  z = Identity (r3)\n}");
+}
+
+CompileOptions OptionsFor(EntryKind kind, int64_t rows) {
+  CompileOptions options = gradloom::OptionsFor({{.type = "mse", .output = "z", .target = "t"}}, 1, {});
+  options.entries = {{kind, rows}};
+  return options;
+}
+
+int64_t Settled(const Plan& plan) {
+  const std::vector<bool> settled = SettledInstructions(plan, 0, 0);
+  return std::count(settled.begin(), settled.end(), true);
+}
+
+TEST(KeptValues, PredictionsAndEvaluations) {
+  std::mt19937 random(4);
+  const Model model = Net(random);
+  const Batch batch{{"x", Random(random, Shape{16, 16})}};
+  for (const int streams : {1, 2}) {
+    SCOPED_TRACE(streams);
+    CompileOptions options = OptionsFor(EntryKind::kPredict, 16);
+    options.recipe.streams = streams;
+    const auto kept = std::make_shared<const Plan>(Compile(model, options));
+    options.recipe.memory_limit = int64_t{1} << 30;  // where memory is limited, it is for other values
+    const auto reused = std::make_shared<const Plan>(Compile(model, options));
+    EXPECT_EQ(Settled(*kept), 3);
+    if (streams == 1) {
+      EXPECT_LT(Settled(*reused), 3);
+      EXPECT_GT(kept->programs[0].transient_bytes, reused->programs[0].transient_bytes);
+    }
+    Session session(kept);
+    const auto want = Session(reused).Predict(Views(batch));
+    for (int run = 0; run < 3; ++run) ExpectSameBits(want, session.Predict(Views(batch)));
+  }
+  EXPECT_EQ(Settled(Compile(model, OptionsFor(EntryKind::kEval, 16))), 3);
+  // A step that trains changes the weights.
+  EXPECT_EQ(Settled(Compile(model, OptionsFor(EntryKind::kStep, 16))), 0);
+}
+
+}  // namespace
+}  // namespace gradloom
