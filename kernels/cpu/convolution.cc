@@ -235,7 +235,7 @@ bool IsFasterWidened(const KernelCall& call) {
   return IsVectorizedChannelsLast(wide) || PrefersDepthwiseConvolution(wide);
 }
 
-// A plan from another machine must run, whatever layouts it has.
+// A plan from a machine without bfloat16 must run, whatever layouts it has.
 std::string RejectsBfloat16(const KernelCall& call) {
   if (std::string why = RejectsOperands(call, DType::kBfloat16); !why.empty()) return why;
   if (!HasBfloat16()) return "";

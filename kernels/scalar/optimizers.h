@@ -82,13 +82,14 @@ GRADLOOM_SCALAR T NormalOrZero(T x) {
 #ifndef __CUDA_ARCH__
 GRADLOOM_SCALAR float NormalOrZero(float x) { return fabsf(x) < 1.17549435e-38f ? 0.0f : x; }
 #endif
-// The same for a mean of squares, whose root is a denominator: it stays what it is if nothing is added to the root.
+// The same for a mean of squares, whose root is a denominator: it stays what it is unless epsilon outweighs the root of a subnormal number,
+// at most 1.1e-19, by far.
 template <typename T>
 GRADLOOM_SCALAR T NormalSquare(T square, T) {
   return square;
 }
 #ifndef __CUDA_ARCH__
-GRADLOOM_SCALAR float NormalSquare(float square, float eps) { return eps > 0.0f ? NormalOrZero(square) : square; }
+GRADLOOM_SCALAR float NormalSquare(float square, float eps) { return eps >= 1e-15f ? NormalOrZero(square) : square; }
 #endif
 
 // Adds the L2 penalty. With a weight_decay of exactly 0, the gradient is unchanged even if the parameter is infinite.
@@ -216,7 +217,9 @@ GRADLOOM_SCALAR RmsPropStep<T> MakeStep(const RmsPropOptions& o, D lr, N) {
 template <typename T>
 GRADLOOM_SCALAR void RmsPropElement(const RmsPropStep<T>& s, T gradient, T& parameter, T& square, T& buffer, T& average) {
   const T g = Decayed(gradient, parameter, s.weight_decay);
-  square = NormalSquare(s.alpha * square + s.one_minus_alpha * g * g, s.eps);
+  const T mean_square = s.alpha * square + s.one_minus_alpha * g * g;
+  // Centered, it is at least the square of the average, which may be subnormal as well.
+  square = s.centered ? mean_square : NormalSquare(mean_square, s.eps);
   T variance = square;
   if (s.centered) {
     average = NormalOrZero(average + s.one_minus_alpha * (g - average));
