@@ -79,6 +79,11 @@ std::vector<bool> KeptValues(const Graph& graph, const ProgramPlan& plan) {
       if (computed[shown]) kept[shown] = true;
     });
   }
+  // A loop overwrites its initial values.
+  for (const Node& node : graph.nodes) {
+    if (node.op != "Loop") continue;
+    ForEachUse(node, [&](ValueId id) { kept[static_cast<size_t>(viewed[static_cast<size_t>(id)])] = false; });
+  }
   return kept;
 }
 

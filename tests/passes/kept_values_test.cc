@@ -68,5 +68,29 @@ TEST(KeptValues, PredictionsAndEvaluations) {
   EXPECT_EQ(Settled(Compile(model, OptionsFor(EntryKind::kStep, 16))), 0);
 }
 
+// A loop overwrites its initial values, so they are made again in each run.
+TEST(KeptValues, NotTheInitialValuesOfLoops) {
+  std::mt19937 random(5);
+  const Model model = ModelOf("net (float[N, 16] x) => (float[N, 16] z) <" + Weights(random, "a", {16, 16}, 0.4F) + ", " +
+                              Weights(random, "b", {16, 16}, 0.4F) + R"(> {
+  start = MatMul (a, b)
+  high = Constant <value_float = 0.1> ()
+  first = ReduceMax <keepdims = 0> (start)
+  going = Less (high, first)
+  w = Loop (, going, start) <body = halve (int64 i, bool yes, float[16, 16] s) => (bool again, float[16, 16] t) {
+    half = Constant <value_float = 0.5> ()
+    limit = Constant <value_float = 0.1> ()
+    t = Mul (s, half)
+    most = ReduceMax <keepdims = 0> (t)
+    again = Less (limit, most)
+  }>
+  z = MatMul (x, w)
+})");
+  const Batch batch{{"x", Random(random, Shape{16, 16})}};
+  Session session(std::make_shared<const Plan>(Compile(model, OptionsFor(EntryKind::kPredict, 16))));
+  const auto want = session.Predict(Views(batch));
+  for (int run = 0; run < 3; ++run) ExpectSameBits(want, session.Predict(Views(batch)));
+}
+
 }  // namespace
 }  // namespace gradloom
