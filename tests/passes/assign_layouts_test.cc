@@ -10,9 +10,12 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "compiler/compile.h"
 #include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/isa/loops.h"
 #include "runtime/session/session.h"
 #include "tests/passes/small_training.h"
 #include "tests/seed/test_seed.h"
@@ -242,6 +245,25 @@ TEST(AssignLayouts, WeightsReadAsCopies) {
       EXPECT_TRUE(from.shape.rank() != 4 || from.shape[2] > 3 || from.dtype == DType::kBfloat16) << from.name;
     }
   }
+}
+
+// Filters for each of 72 channels are stored for 80 with AVX-512; the padding is no weight.
+TEST(AssignLayouts, FiltersForEachChannelArePadded) {
+  std::mt19937 random(7);
+  const Model model =
+      ModelOf("g (float[N, 72, 9, 8] x) => (float[N, 5] z)\n<" + Weights(random, "a", {72, 1, 3, 3}, 0.3F) + ", " +
+              Weights(random, "b", {72, 1, 5, 5}, 0.2F) + ", " + Weights(random, "c", {72, 5}, 0.2F) +
+              ">\n{\n  h = Conv <group = 72, pads = [1, 1, 1, 1]> (x, a)\n  r = Tanh (h)\n"
+              "  i = Conv <group = 72, pads = [2, 2, 2, 2], strides = [2, 2]> (r, b)\n  s = Tanh (i)\n  p = GlobalAveragePool (s)\n"
+              "  f = Flatten (p)\n  z = MatMul (f, c)\n}\n");
+  std::vector<Batch> batches;
+  for (int i = 0; i < 3; ++i) batches.push_back({{"x", Random(random, {4, 72, 9, 8})}, {"target", Classes(random, 4, 5)}});
+  ExpectSameWithout("assign_layouts", model, batches, 1e-4, [&](const CompileOptions& options) {
+    if (BestLoops().name != std::string_view("avx512")) return;
+    for (const StateTensor& state : Compile(model, options).state) {
+      EXPECT_EQ(state.layout.elements(state.shape), state.name == "a" ? 80 * 9 : state.layout.elements(state.shape)) << state.name;
+    }
+  });
 }
 
 // An evaluation fetches scores in float32 and in plain order, which a GPU computes in 16 bits with padded rows: half as many bytes are
