@@ -84,7 +84,7 @@ class CheckpointFolder {
   CheckpointOptions options_;
   std::vector<std::string> leftovers_;
   std::map<std::string, int64_t> sequences_;  // the numbers of valid checkpoints, as far as their manifests have been read
-  int lock_ = -1;  // descriptor of the locked file
+  int lock_ = -1;                             // descriptor of the locked file
 };
 
 }  // namespace gradloom
