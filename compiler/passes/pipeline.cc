@@ -23,7 +23,6 @@
 #include "compiler/passes/events.h"
 #include "compiler/passes/expand_derivatives.h"
 #include "compiler/passes/expose_sums.h"
-#include "compiler/passes/fold_batch_norm.h"
 #include "compiler/passes/fold_pads.h"
 #include "compiler/passes/fuse_attention.h"
 #include "compiler/passes/fuse_casts.h"
@@ -274,12 +273,6 @@ bool KeepsSettled(const PassContext& c) {
   return forward && c.recipe.device == DeviceKind::kCpu && c.recipe.memory_limit == 0;
 }
 
-void RunFoldBatchNorm(PassContext& c) {
-  if (!KeepsSettled(c)) return;
-  GraphBuilder builder(c.graph, c.rules);
-  FoldBatchNorm(builder);
-}
-
 void RunSplitBatchNorm(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   SplitBatchNorm(builder, c.recipe.device);
@@ -426,8 +419,6 @@ constexpr Pass kPasses[] = {
     {"concat_gradients", Run<ConcatGradients>, kOptional},
     // Per device; before recompute, which may undo it if memory is short.
     {"keep_steps", RunKeepSteps, kOptional},
-    // Where gradients need no results of convolutions; before what remains is split.
-    {"fold_batch_norm", RunFoldBatchNorm, kOptional},
     // After differentiation, whose rule is for the whole operator; before pointwise fusion.
     {"split_batch_norm", RunSplitBatchNorm, kOptional},
     // After differentiation and the division of the batch; before pointwise fusion.
