@@ -94,7 +94,7 @@ class Simulator {
       for (int number : runners_[r].binding->groups) {
         Group& group = groups_[number];
         if (group.members.empty()) group.missing = r;
-        group.members.push_back(r);
+        if (group.members.empty() || group.members.back() != r) group.members.push_back(r);
       }
       Change(r);
     }

@@ -7,8 +7,9 @@
 namespace gradloom {
 namespace {
 
-// A larger result must not have more than this many times the bytes of the operands.
-constexpr int64_t kMaxGrowth = 2, kSmallBytes = 64 << 10;
+// A larger result must not have many more bytes than the operands: padding is kept, weights in another type are not.
+constexpr int64_t kSmallBytes = 64 << 10;
+bool IsMuchMore(int64_t bytes, int64_t than) { return bytes - than > than / 4; }
 
 int64_t StoredBytes(const Graph& graph, const ProgramPlan& plan, const std::vector<ValueId>& ids) {
   int64_t bytes = 0;
@@ -49,7 +50,7 @@ std::vector<bool> WeightsAlone(const Graph& graph, const ProgramPlan& plan) {
     }
     if (all && !IsView(node)) {
       const int64_t made = StoredBytes(graph, plan, node.outputs);
-      all = made <= kSmallBytes || made <= kMaxGrowth * StoredBytes(graph, plan, node.inputs);
+      all = made <= kSmallBytes || !IsMuchMore(made, StoredBytes(graph, plan, node.inputs));
     }
     for (const ValueId id : node.outputs) {
       if (id != kNoValue) settled[static_cast<size_t>(id)] = all;

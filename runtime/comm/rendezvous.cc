@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Numbers are little-endian. Both sides have the same build, which they agree upon first.
-constexpr char kMagic[8] = {'G', 'R', 'A', 'D', 'J', 'O', 'B', '1'};
+constexpr char kMagic[8] = {'G', 'R', 'A', 'D', 'J', 'O', 'B', '2'};
 constexpr int kPorts = 8;                                    // the master port and those after it
 constexpr auto kAnswerTimeout = std::chrono::seconds(5);     // time within which a listener or a client must identify itself
 constexpr auto kLookInterval = std::chrono::seconds(1);      // interval at which a process that waits for others looks for those that ended

@@ -162,6 +162,7 @@ void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, c
   step_.repeats = Repeats(entry_index);
   settled_.entry = -1;  // until this run has ended
   if (entry.writes_state) memory_.state().NoteChange();
+  const int64_t version = memory_.state().version();
   ++step_.number;
   for (const auto& lane : entry.lanes) {
     lane->BindFeeds(feeds_);
@@ -175,7 +176,7 @@ void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, c
   }
   if (numerics_ != nullptr) numerics_->BeginRun(plan_, entry_index, params.step);
   RunLanes(entry);
-  settled_ = {entry_index, memory_.version(), memory_.state().version()};
+  settled_ = {entry_index, memory_.version(), version};
   KeepFedFetches(entry_index, memory_.own(), feeds_);
   if (numerics_ != nullptr) numerics_->EndRun();
 }

@@ -210,6 +210,8 @@ std::vector<bool> SettledInstructions(const Plan& plan, size_t entry, size_t ran
 
 std::string SettledText(const Plan& plan) {
   std::string text;
+  const auto is_cpu = [](const Target& target) { return target.device == DeviceKind::kCpu; };
+  if (!std::all_of(plan.targets.begin(), plan.targets.end(), is_cpu)) return text;
   for (size_t entry = 0; entry < plan.entries.size(); ++entry) {
     std::set<int> seen;
     for (size_t rank = 0; rank < plan.entries[entry].ranks.size(); ++rank) {

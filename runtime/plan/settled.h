@@ -27,7 +27,7 @@ std::vector<bool> SettledInstructions(const Program& program, std::span<const in
 std::vector<bool> SettledInstructions(const Plan& plan, size_t entry, size_t rank);
 
 // For people, a line for each program that has such instructions in an entry: "settled: entry 2, program 1: #0 #3\n". Of a program that
-// several ranks run, those of the first. Takes any plan.
+// several ranks run, those of the first. Nothing for other devices than the CPU, which run whole programs. Takes any plan.
 std::string SettledText(const Plan& plan);
 
 }  // namespace gradloom

@@ -528,7 +528,8 @@ class ProcessesTest(JobTest):
                       flush=True)
                 if not SANITIZED:
                     self.assertLess(most[1][0] - most[0][0], 6, "memory grows")
-                self.assertLessEqual(most[1][1], most[0][1] + 2, "files stay open")  # a checkpoint opens one or two
+                # A checkpoint opens one or two, and memory.json, which is not written after each epoch, is one more.
+                self.assertLessEqual(most[1][1], most[0][1] + 3, "files stay open")
                 self.assertLessEqual(most[1][2], most[0][2], "threads are left")
 
     def test_report(self):

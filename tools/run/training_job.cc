@@ -354,21 +354,25 @@ std::shared_ptr<SharedTraining> TrainingJob::ShareParameters(const Plan& plan) c
   return hogwild_ && !alone() ? SharedTraining::Make(plan, communicator_) : nullptr;
 }
 
-// Rank 0 collects the reports and tells all the result, so that the others have two messages per step, however many they are. These are the
-// reports of the step before, which have arrived by now; the others wait only until rank 0 has ended this step, too.
+// Rank 0 collects the reports and tells all the result, so that the others have two messages per step, however many they are. A call
+// collects the reports of the call before, which have arrived by now, and acts on what the call before has collected, which the others
+// have received by now. So nobody waits for a process that is less than a step behind.
 int TrainingJob::StopSignal(int received, int64_t saved_step, bool save_is_due) {
   if (alone()) return received;
   const StepNews mine{received, saved_step, communicator_->waited().count(), save_is_due ? 1 : 0};
   waited_[static_cast<size_t>(communicator_->process())] = mine.waited;
-  if (!leads()) communicator_->Send(0, Communicator::kScalarsTag, &mine, sizeof mine);
   StepNews agreed;
-  if (exchanging_ && leads()) agreed = CollectReports();
-  if (exchanging_ && !leads()) {
-    communicator_->Receive(0, Communicator::kScalarsTag, &agreed, sizeof agreed);
-    saved_step_ = agreed.saved_step;
+  if (leads()) {
+    agreed = std::exchange(collected_, reports_ > 0 ? CollectReports() : StepNews());
+    saved_step_ = saved_step;
+  } else {
+    communicator_->Send(0, Communicator::kScalarsTag, &mine, sizeof mine);
+    if (reports_ > 1) {
+      communicator_->Receive(0, Communicator::kScalarsTag, &agreed, sizeof agreed);
+      saved_step_ = agreed.saved_step;
+    }
   }
-  if (leads()) saved_step_ = saved_step;
-  exchanging_ = true;
+  ++reports_;
   reported_ = mine;
   save_agreed_ |= agreed.save_is_due != 0;
   return static_cast<int>(agreed.signal);

@@ -87,10 +87,10 @@ class TrainingJob {
   std::shared_ptr<SharedTraining> ShareParameters(const Plan& plan) const;
 
   // Call after each step, and between two batches of an evaluation. Returns the signal that stops the run now; 0: none. `received`: a
-  // signal of this process. A signal of any process stops the run one call later, in all processes at once. `saved_step`: of rank 0's last
+  // signal of this process. A signal of any process stops the run two calls later, in all processes at once. `saved_step`: of rank 0's last
   // checkpoint. `save_is_due`: whether rank 0's clock requires a save.
   int StopSignal(int received, int64_t saved_step, bool save_is_due = false);
-  // Whether rank 0 has reported since the last call, before the last StopSignal, that a save is due; the same in all processes.
+  // Whether rank 0 has reported since the last call, before the last two StopSignals, that a save is due; the same in all processes.
   bool TakeSaveAgreed() { return std::exchange(save_agreed_, false); }
 
   // Marks work of rank 0 that the others wait for.
@@ -155,8 +155,9 @@ class TrainingJob {
   // On rank 0: receives what the others have reported after the step before, and tells them the result.
   StepNews CollectReports();
 
-  bool exchanging_ = false;  // whether a step has been reported
-  StepNews reported_;        // the last report of this process
+  int64_t reports_ = 0;  // of this process
+  StepNews reported_;    // the last one
+  StepNews collected_;   // on rank 0: what it has told all, but not acted on yet
   int64_t saved_step_ = -1;
   bool save_agreed_ = false;
   // By process, in nanoseconds: as reported by the processes, and at the last TakeWaitTime.
