@@ -1,11 +1,15 @@
 #include "runtime/base/control_group.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 #include <sched.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/base/temporary_folder.h"
 
@@ -85,14 +89,17 @@ TEST_F(ControlGroupTest, UnreadableFilesAreNoLimit) {
 
 // As by taskset, by the cpuset of a container, or by a batch system, which leave the other cores of the machine visible.
 TEST(AllowedCoresTest, CountsThoseOfTheThread) {
+  if (omp_get_num_places() > 0) GTEST_SKIP() << "OpenMP was told where its threads run (OMP_PROC_BIND, OMP_PLACES)";
   std::thread([] {
-    cpu_set_t allowed;
-    ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
-    int core = 0;
-    while (!CPU_ISSET(core, &allowed)) ++core;
-    CPU_ZERO(&allowed);
-    CPU_SET(core, &allowed);
-    ASSERT_EQ(::sched_setaffinity(0, sizeof allowed, &allowed), 0);
+    // The system may have more cores than a cpu_set_t.
+    std::vector<cpu_set_t> allowed(256);
+    const size_t bytes = allowed.size() * sizeof(cpu_set_t);
+    ASSERT_EQ(::sched_getaffinity(0, bytes, allowed.data()), 0);
+    size_t core = 0;
+    while (!CPU_ISSET_S(core, bytes, allowed.data())) ++core;
+    CPU_ZERO_S(bytes, allowed.data());
+    CPU_SET_S(core, bytes, allowed.data());
+    ASSERT_EQ(::sched_setaffinity(0, bytes, allowed.data()), 0);
     EXPECT_EQ(AllowedCores(), 1);
   }).join();
 }
