@@ -48,6 +48,12 @@ void LimitMemory(int64_t limit, int64_t used, int64_t cached, GroupLimits& limit
   limits.free_bytes = limits.free_bytes < 0 ? free : std::min(limits.free_bytes, free);
 }
 
+void LimitSwap(int64_t limit, int64_t used, GroupLimits& limits) {
+  if (limit < 0 || limit >= kUnlimited) return;
+  const int64_t free = std::max<int64_t>(limit - std::max<int64_t>(used, 0), 0);
+  limits.swap_bytes = limits.swap_bytes < 0 ? free : std::min(limits.swap_bytes, free);
+}
+
 // cgroup v2: one tree.
 void ReadUnified(const std::string& folder, GroupLimits& limits) {
   std::ifstream in(folder + "/cpu.max");
@@ -55,6 +61,7 @@ void ReadUnified(const std::string& folder, GroupLimits& limits) {
   // "max" does not parse as a number.
   if (in >> quota >> period) LimitCores(quota, period, limits);
   LimitMemory(NumberIn(folder + "/memory.max"), NumberIn(folder + "/memory.current"), Reclaimable(folder, ""), limits);
+  LimitSwap(NumberIn(folder + "/memory.swap.max"), NumberIn(folder + "/memory.swap.current"), limits);
 }
 
 // cgroup v1: one tree per controller.
@@ -63,8 +70,11 @@ void ReadCpu(const std::string& folder, GroupLimits& limits) {
              limits);
 }
 void ReadMemory(const std::string& folder, GroupLimits& limits) {
-  LimitMemory(NumberIn(folder + "/memory.limit_in_bytes"), NumberIn(folder + "/memory.usage_in_bytes"), Reclaimable(folder, "total_"),
-              limits);
+  const int64_t limit = NumberIn(folder + "/memory.limit_in_bytes"), used = NumberIn(folder + "/memory.usage_in_bytes");
+  LimitMemory(limit, used, Reclaimable(folder, "total_"), limits);
+  // Memory and swap together, of at least the limit on memory.
+  const int64_t both = NumberIn(folder + "/memory.memsw.limit_in_bytes"), both_used = NumberIn(folder + "/memory.memsw.usage_in_bytes");
+  if (limit >= 0 && used >= 0 && both >= limit && both < kUnlimited) LimitSwap(both - limit, both_used - used, limits);
 }
 
 // Calls `read` for the group and all its ancestors. In a container the names may be those of the host while the mounted tree is the

@@ -10,6 +10,7 @@ struct GroupLimits {
   double cores = 0;           // of CPU time; 0: no limit
   int64_t memory_bytes = -1;  // -1: no limit
   int64_t free_bytes = -1;    // of the limit, counting the file cache as free; -1: no limit
+  int64_t swap_bytes = -1;    // of swap space that the limits leave; -1: no limit
 };
 
 // The limits of this process's group and of the groups that contain it. A limit that cannot be read counts as no limit. `root` and

@@ -45,6 +45,7 @@ TEST_F(ControlGroupTest, TightestEnclosingLimitCounts) {
   const GroupLimits limits = Read("0::/jobs/one\n");
   EXPECT_EQ(limits.cores, 3.5);
   EXPECT_EQ(limits.memory_bytes, 512 * kMiB);
+  EXPECT_EQ(limits.swap_bytes, -1);
   EXPECT_EQ(limits.free_bytes, 313 * kMiB + 7) << "what the system takes back is free, whether used lately or not";
 }
 
@@ -72,6 +73,36 @@ TEST_F(ControlGroupTest, Version1HasSeparateTrees) {
   EXPECT_EQ(limits.cores, 2);
   EXPECT_EQ(limits.memory_bytes, 64 * kMiB);
   EXPECT_EQ(limits.free_bytes, 52 * kMiB);
+  EXPECT_EQ(limits.swap_bytes, -1);
+}
+
+TEST_F(ControlGroupTest, SwapHasALimitOfItsOwn) {
+  Write("jobs/memory.swap.max", std::to_string(40 * kMiB) + "\n");
+  Write("jobs/memory.swap.current", std::to_string(30 * kMiB) + "\n");
+  Write("jobs/one/memory.swap.max", std::to_string(20 * kMiB) + "\n");
+  Write("jobs/one/memory.swap.current", "0\n");
+  Write("jobs/two/memory.swap.max", "max\n");
+  Write("jobs/none/memory.swap.max", "0\n");
+  Write("jobs/none/memory.swap.current", "0\n");
+  EXPECT_EQ(Read("0::/jobs/one\n").swap_bytes, 10 * kMiB) << "of both limits";
+  EXPECT_EQ(Read("0::/jobs/two\n").swap_bytes, 10 * kMiB);
+  EXPECT_EQ(Read("0::/jobs/none\n").swap_bytes, 0);
+  EXPECT_EQ(Read("0::/\n").swap_bytes, -1);
+  EXPECT_EQ(Read("0::/jobs/one\n").free_bytes, -1);
+}
+
+// One limit for memory, and one for memory and swap together.
+TEST_F(ControlGroupTest, Version1LimitsSwapWithMemory) {
+  Write("memory/memory.memsw.limit_in_bytes", "9223372036854771712\n");
+  Write("memory/memory.memsw.usage_in_bytes", "0\n");
+  Write("memory/job/memory.limit_in_bytes", std::to_string(64 * kMiB) + "\n");
+  Write("memory/job/memory.usage_in_bytes", std::to_string(16 * kMiB) + "\n");
+  Write("memory/job/memory.memsw.limit_in_bytes", std::to_string(96 * kMiB) + "\n");
+  Write("memory/job/memory.memsw.usage_in_bytes", std::to_string(20 * kMiB) + "\n");
+  EXPECT_EQ(Read("12:memory:/job\n").swap_bytes, 28 * kMiB) << "4 of 32 MiB are used";
+  Write("memory/job/memory.memsw.limit_in_bytes", std::to_string(64 * kMiB) + "\n");
+  EXPECT_EQ(Read("12:memory:/job\n").swap_bytes, 0);
+  EXPECT_EQ(Read("12:memory:/\n").swap_bytes, -1);
 }
 
 TEST_F(ControlGroupTest, UnreadableFilesAreNoLimit) {
