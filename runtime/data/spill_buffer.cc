@@ -70,7 +70,12 @@ void SpillBuffer::Reserve(int64_t bytes) {
 void SpillBuffer::Append(const void* data, int64_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
   const int64_t wanted = static_cast<int64_t>(memory_.size()) + bytes, room = static_cast<int64_t>(memory_.capacity());
-  if (!spilled() && wanted > room) GrowTo(std::max(wanted, room + room / 2));
+  if (!spilled() && wanted > room) {
+    // With less to spare where memory is scarce.
+    int64_t spare = room / 2;
+    while (room + spare > wanted && !HasHostMemory(room + spare)) spare /= 2;
+    GrowTo(std::max(wanted, room + spare));
+  }
   memory_.insert(memory_.end(), from, from + bytes);
   if (!spilled() && !stays_ && this->bytes() > memory_bytes_) Open(0);
   if (spilled() && memory_.size() >= kPieceBytes) Write();

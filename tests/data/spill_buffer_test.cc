@@ -155,8 +155,14 @@ TEST(SpillBufferTest, ThatThereIsNoRoomIsAnError) {
     if (setrlimit(RLIMIT_AS, &few) != 0) ::_exit(1);
     const Error announced = ErrorOf([] { SpillBuffer(0, "x.csv").Reserve(200 << 20); });
     std::fprintf(stderr, "%s\n", announced.Describe().c_str());
-    // One that grows reports it before it fails to allocate.
+    // One that grows takes less to spare if only that fits.
     const std::string piece(8 << 20, 'x');
+    {
+      SpillBuffer buffer(0);
+      buffer.Reserve(40 << 20);
+      for (int i = 0; i < 6; ++i) buffer.Append(piece.data(), std::ssize(piece));
+    }
+    // It reports it before it fails to allocate.
     const Error grown = ErrorOf([&] {
       SpillBuffer buffer(0);
       for (int i = 0; i < 20; ++i) buffer.Append(piece.data(), std::ssize(piece));
