@@ -85,7 +85,7 @@ void CheckHosts(std::span<const HostMemoryRequest> claims) {
   }
 }
 
-void CheckMachine(const Plan& plan, RankRange own) {
+void CheckMachine(const Plan& plan, RankRange own, int64_t shared_bytes) {
   const auto devices = static_cast<size_t>(own.count());
   if (const size_t threads = ThreadsOf(plan, own); threads > kMaxThreads) {
     throw Error(
@@ -100,7 +100,7 @@ void CheckMachine(const Plan& plan, RankRange own) {
                 "", "compile it with fewer --threads");
   }
   if (devices == 1) {
-    return RequireHostMemory(HostBytesOf(plan, own), "a step of the plan",
+    return RequireHostMemory(HostBytesOf(plan, own) - shared_bytes, "a step of the plan",
                              "weights and optimizer " + MiB(ArenasOf(plan, plan.PlaceOf(static_cast<size_t>(own.first))).state_bytes),
                              "use a smaller --batch");
   }

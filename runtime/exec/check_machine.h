@@ -11,8 +11,9 @@
 namespace gradloom {
 
 // Throws Error(kLimit) if the devices of these ranks would have too many threads in this process, or if several of them need more memory
-// than is free; Error(kResource) if a single one does.
-void CheckMachine(const Plan& plan, RankRange own);
+// than is free; Error(kResource) if a single one does. `shared_bytes`: of the state of a single device, what lies in memory that
+// several processes share: who makes it checks that it fits (CheckHosts).
+void CheckMachine(const Plan& plan, RankRange own, int64_t shared_bytes = 0);
 
 // The host memory of the CPU devices of these ranks; 0 for other devices.
 int64_t HostBytesOf(const Plan& plan, RankRange own);

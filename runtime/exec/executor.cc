@@ -1,5 +1,6 @@
 #include "runtime/exec/executor.h"
 
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -15,7 +16,10 @@ std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const
                                          std::shared_ptr<StateArena> state) {
   const bool on_host = plan->targets.front().device != DeviceKind::kCuda;
   // A new plan that continues with existing state has already been checked.
-  if (on_host && state == nullptr) CheckMachine(*plan, OwnRanks(*plan, options.communicator.get()));
+  if (on_host && state == nullptr) {
+    const int64_t shared = options.parameters != nullptr ? SharedStateBytes(*plan) : 0;
+    CheckMachine(*plan, OwnRanks(*plan, options.communicator.get()), shared);
+  }
   if (options.parameters != nullptr && state == nullptr) state = MakeSharedStateArena(*plan, options.parameters);
   if (!on_host) return MakeDeviceExecutor(std::move(plan), options, std::move(state));
   return std::make_unique<HostExecutor>(std::move(plan), std::move(state), options.communicator, options.check_numerics);

@@ -66,22 +66,25 @@ void Require(int64_t bytes, const char* what) {
 
 }  // namespace
 
-HostArena::HostArena(int64_t bytes, const char* what) : bytes_(bytes) {
+HostArena::HostArena(int64_t bytes, const char* what, int64_t used) : bytes_(bytes) {
   if (bytes == 0) return;
-  Require(bytes, what);
+  Require(used, what);
   const int64_t page = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
   const auto padded = CheckedAdd(bytes, page);
   void* memory = MAP_FAILED;
   if (padded) {
     mapped_ = AlignUp(bytes, kPageBytes);
-    memory = mmap(nullptr, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // The system would refuse a single block that is larger than its memory.
+    const int reserve = used < bytes ? MAP_NORESERVE : 0;
+    memory = mmap(nullptr, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | reserve, -1, 0);
   }
   if (memory == MAP_FAILED) {
     throw Error(ErrorCode::kResource, "cannot allocate the " + std::string(what) + " arena of " + std::to_string(bytes) + " bytes", "",
                 "use a smaller --batch, or a machine with more memory");
   }
   data_ = static_cast<std::byte*>(memory);
-  if (page == kHugePageBytes) AskForHugePages(data_, mapped_);
+  // Huge pages would take memory for what lies between the used parts, and so does the trial of them.
+  if (page == kHugePageBytes && used == bytes) AskForHugePages(data_, mapped_);
 }
 
 void HostArena::Grow(int64_t bytes, const char* what) {

@@ -12,7 +12,9 @@ namespace gradloom {
 class HostArena {
  public:
   HostArena() = default;
-  HostArena(int64_t bytes, const char* what);
+  HostArena(int64_t bytes, const char* what) : HostArena(bytes, what, bytes) {}
+  // Of which no more than `used` bytes will ever be touched: only these must be available.
+  HostArena(int64_t bytes, const char* what, int64_t used);
   ~HostArena();
   HostArena(HostArena&& other) noexcept;
   HostArena& operator=(HostArena&& other) noexcept;

@@ -18,7 +18,7 @@ bool IsSharedState(const StateTensor& state) {
 class PartlySharedMemory : public ArenaMemory {
  public:
   PartlySharedMemory(const Plan& plan, std::shared_ptr<std::byte> parameters, int64_t bytes)
-      : parameters_(std::move(parameters)), own_(bytes, "state") {
+      : parameters_(std::move(parameters)), own_(bytes, "state", bytes - SharedStateBytes(plan)) {
     for (const StateTensor& state : plan.state) {
       // One without elements has the offset of its neighbour, and would hide it from the search.
       if (IsSharedState(state) && state.bytes > 0) shared_.push_back({state.offset, state.offset + state.bytes});
@@ -50,6 +50,12 @@ class PartlySharedMemory : public ArenaMemory {
 };
 
 }  // namespace
+
+int64_t SharedStateBytes(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const StateTensor& state : plan.state) bytes += IsSharedState(state) ? state.bytes : 0;
+  return bytes;
+}
 
 std::shared_ptr<StateArena> MakeSharedStateArena(const Plan& plan, std::shared_ptr<std::byte> parameters) {
   if (plan.num_ranks() != 1 || plan.targets.front().device != DeviceKind::kCpu)

@@ -1,5 +1,7 @@
 // Streams and ranks as threads: a step computes the same bits at whatever speeds they run.
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -14,6 +16,8 @@
 #include "runtime/comm/local_group.h"
 #include "runtime/exec/check_machine.h"
 #include "runtime/exec/host_executor.h"
+#include "runtime/exec/memory.h"
+#include "runtime/exec/shared_parameters.h"
 #include "runtime/plan/verify_plan.h"
 #include "tests/conformance/training_case.h"
 
@@ -83,6 +87,8 @@ TEST(Machine, ChecksThreadsAndMemory) {
   // Before it allocates: the system would promise the memory, and kill the process that uses it. Other entries may have more streams.
   constexpr int64_t kTooMuch = int64_t{1} << 50;
   ExpectRefused(DevicesOf(1, 1, kTooMuch), {0, 1}, "use a smaller --batch, or use a machine with more memory", ErrorCode::kResource);
+  // What lies in shared memory is checked once for all processes.
+  CheckMachine(DevicesOf(1, 1, kTooMuch), {0, 1}, kTooMuch - (1 << 20));
   CheckMachine(DevicesOf(4, 1, 1 << 20), {0, 4});
   ExpectRefused(DevicesOf(4, 1, kTooMuch), {0, 4}, "--devices cpu:1");
   Plan two = DevicesOf(300, 1, 1 << 10);
@@ -101,6 +107,25 @@ TEST(Machine, ChecksThreadsAndMemory) {
   EXPECT_EQ(HostBytesOf(placed, {0, 4}), 0);
   // Creating an executor checks the machine.
   EXPECT_THROW(Executor::Make(std::make_shared<const Plan>(DevicesOf(4, 1, kTooMuch))), Error);
+}
+
+TEST(Machine, OnlyTheUsedPartOfAnArenaIsNeeded) {
+  constexpr int64_t kLarge = int64_t{1} << 39;
+  const HostArena partly(kLarge, "state", 1 << 20);
+  *partly.at(kLarge - 1) = std::byte{1};
+  EXPECT_EQ(partly.bytes(), kLarge);
+  EXPECT_THROW(HostArena(int64_t{1} << 50, "state", int64_t{1} << 49), Error);
+}
+
+TEST(Machine, SharedStateIsThatOfTheModel) {
+  Plan plan = DevicesOf(1, 1, 0);
+  for (const StateKind kind : {StateKind::kParameter, StateKind::kStatistic, StateKind::kWeightCopy, StateKind::kOptimizer}) {
+    StateTensor state;
+    state.kind = kind;
+    state.bytes = int64_t{1} << plan.state.size();
+    plan.state.push_back(state);
+  }
+  EXPECT_EQ(SharedStateBytes(plan), 1 + 2 + 4);
 }
 
 // Element i of member m, chosen so that the order of summation shows in the bits.
