@@ -1,5 +1,7 @@
 #include "runtime/data/image_rows.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -29,35 +31,45 @@ struct Geometric {
   int64_t pad = 0;
 };
 
+struct ImagesBeingRead {
+  explicit ImagesBeingRead(const ImagesBeingRead* of_parent) : parent(of_parent) {}
+  std::mutex turn, mutex;
+  std::condition_variable freed;
+  int64_t used = 0;                     // bytes
+  const ImagesBeingRead* const parent;  // of the process that has forked this one; it stays reachable
+};
+
+ImagesBeingRead* being_read = new ImagesBeingRead(nullptr);
+
+// A forked child begins anew: it has copies of the locks, but not the threads that hold them.
+[[maybe_unused]] const int kForked = pthread_atfork(nullptr, nullptr, [] { being_read = new ImagesBeingRead(being_read); });
+
 // The memory of images that are being read. Threads read many small images at once, but large ones in turn: together those of all threads
 // could be larger than the memory.
 class ReadingSpace {
  public:
   // Waits until there is room. Throws Error(kResource) if there is too little even for this image alone.
-  ReadingSpace(int64_t bytes, const std::string& path) : bytes_(bytes) {
+  ReadingSpace(int64_t bytes, const std::string& path) : all_(*being_read), bytes_(bytes) {
     static const int64_t most = std::max(FreeHostBytes() / 4, int64_t{64} << 20);
     // A large image is not overtaken by small ones for ever.
-    const std::lock_guard turn(turn_);
-    std::unique_lock lock(mutex_);
-    freed_.wait(lock, [&] { return used_ == 0 || used_ + bytes_ <= most; });
-    if (used_ + bytes_ > most) RequireHostMemory(bytes_, "reading this image", Escaped(path, 4096), "shrink the image first");
-    used_ += bytes_;
+    const std::lock_guard turn(all_.turn);
+    std::unique_lock lock(all_.mutex);
+    all_.freed.wait(lock, [&] { return all_.used == 0 || all_.used + bytes_ <= most; });
+    if (all_.used + bytes_ > most) RequireHostMemory(bytes_, "reading this image", Escaped(path, 4096), "shrink the image first");
+    all_.used += bytes_;
   }
   ~ReadingSpace() {
     {
-      const std::lock_guard lock(mutex_);
-      used_ -= bytes_;
+      const std::lock_guard lock(all_.mutex);
+      all_.used -= bytes_;
     }
-    freed_.notify_all();
+    all_.freed.notify_all();
   }
   ReadingSpace(const ReadingSpace&) = delete;
   ReadingSpace& operator=(const ReadingSpace&) = delete;
 
  private:
-  inline static std::mutex turn_, mutex_;
-  inline static std::condition_variable freed_;
-  inline static int64_t used_ = 0;
-
+  ImagesBeingRead& all_;
   const int64_t bytes_;
 };
 
