@@ -200,6 +200,17 @@ bool IsNarrower(DType to, DType from) {
          (to == DType::kBfloat16 && (from == DType::kFloat64 || from == DType::kFloat32));
 }
 
+// Whether an integer type has all numbers of the other.
+bool HasAllOf(DType to, DType from) {
+  const auto is_unsigned = [](DType dtype) {
+    return dtype == DType::kUint8 || dtype == DType::kUint16 || dtype == DType::kUint32 || dtype == DType::kUint64;
+  };
+  if (!IsInteger(to) || !(IsInteger(from) || from == DType::kBool)) return false;
+  if (from == DType::kBool) return true;
+  if (is_unsigned(to)) return is_unsigned(from) && DTypeBytes(to) >= DTypeBytes(from);
+  return is_unsigned(from) ? DTypeBytes(to) > DTypeBytes(from) : DTypeBytes(to) >= DTypeBytes(from);
+}
+
 }  // namespace
 
 void CheckNotTooLarge(const std::string& column, const TensorView& from, const TensorView& to, int64_t row_elements, int64_t first) {
@@ -215,7 +226,8 @@ void CheckNotTooLarge(const std::string& column, const TensorView& from, const T
 }
 
 void CheckSameNumbers(const std::string& column, const TensorView& from, const TensorView& to, int64_t row_elements, int64_t first) {
-  for (int64_t i = 0; !IsFloating(to.dtype) && i < from.elements(); ++i) {
+  if (IsFloating(to.dtype) || HasAllOf(to.dtype, from.dtype)) return;
+  for (int64_t i = 0; i < from.elements(); ++i) {
     const double value = ElementAsDouble(from, i);
     if (value == ElementAsDouble(to, i)) continue;
     throw Error(ErrorCode::kData,
