@@ -62,10 +62,14 @@ OneDnnPrimitive::OneDnnPrimitive(const std::function<dnnl::primitive()>& make, s
   const OneDnnTeam team(threads);
   try {
     primitive_ = make();
-  } catch (const dnnl::error&) {
-    if (MayMakeCode()) throw;
-    throw Error(ErrorCode::kResource, "the system does not let this process run code that it makes, as oneDNN does for its kernels", "",
-                "set MemoryDenyWriteExecute=no in the unit of systemd, allow execmem in SELinux, or change the container's profile");
+  } catch (const dnnl::error& error) {
+    // Code that could not be made is one of these; others are about what was asked.
+    const bool may_be_code = error.status == dnnl_runtime_error || error.status == dnnl_out_of_memory;
+    if (!may_be_code || MayMakeCode()) throw;
+    throw Error(
+        ErrorCode::kResource,
+        "the system does not let this process run code that it makes, as oneDNN does for its kernels (" + std::string(error.what()) + ")",
+        "", "set MemoryDenyWriteExecute=no in the unit of systemd, allow execmem in SELinux, or change the container's profile");
   }
   for (const Argument& argument : arguments) {
     memories_.emplace_back(argument.desc, OneDnnEngine(), nullptr);

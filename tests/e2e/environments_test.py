@@ -189,7 +189,7 @@ class EnvironmentsTest(unittest.TestCase):
 
         done = refused(*TRAIN, "--name", "denied")
         self.assertEqual(done.returncode, 8, done.stderr)
-        self.assertRegex(done.stderr, r"error\[E-RESOURCE\]: the system does not let this process run code(.|\n)*help: .*MemoryDenyWriteExecute")
+        self.assertRegex(done.stderr, r"error\[E-RESOURCE\]: the system does not let this process run code.* \(.+\)(.|\n)*help: .*MemoryDenyWriteExecute")
         done = refused("doctor")
         self.assertEqual(done.returncode, 11, done.stdout)
         self.assertRegex(done.stdout, "(?m)^failed +training +the system does not let this process run code.*MemoryDenyWriteExecute")
