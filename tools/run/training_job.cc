@@ -24,7 +24,7 @@
 #include "runtime/checkpoint/weight_files.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/exec/check_machine.h"
-#include "runtime/plan/memory_report.h"
+#include "runtime/exec/shared_parameters.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/job_state.h"
 #include "tools/run/job.h"
@@ -288,8 +288,7 @@ void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
   int64_t wanted = HostBytesOf(plan, apart || hogwild_ ? all_ranks : communicator_->OwnRanks(plan.num_ranks()));
   if (hogwild_ && !apart) {
     // Rank 0 has a copy to evaluate and save; the others share its parameters.
-    const PlaceMemory memory = ArenasOf(plan, 0);
-    wanted += leads() ? wanted : -(memory.parameters + memory.statistics);
+    wanted += leads() ? wanted : -SharedStateBytes(plan);
   }
   std::vector<HostMemoryRequest> requests;
   for (const std::string& text :
