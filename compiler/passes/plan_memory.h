@@ -15,8 +15,8 @@ namespace gradloom {
 // empty: none) are alive from the first node to the last, and share bytes only with values that become them in place; they may not be
 // initial values of a loop, which overwrites these. The output of a view shares its input's bytes, and so does an output with an input that
 // dies at its node, if the kernel permits it. A next value is written directly into its state's place if nothing can read the old one
-// afterwards and no node can refuse the batch any more (refusals.h). Bodies of branches and loops are placed first; their intermediate values
-// are scratch memory of their node.
+// afterwards and no node can refuse the batch any more (refusals.h). Bodies of branches and loops are placed first; their intermediate
+// values are scratch memory of their node.
 void PlanMemory(const Graph& graph, const Plan& whole, ProgramPlan& plan, const std::vector<bool>& kept = {});
 
 }  // namespace gradloom
