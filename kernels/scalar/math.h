@@ -101,7 +101,7 @@ GRADLOOM_MATH float Exp(float x) {
 }
 
 // exp(x) for x <= 0, or 0 where that would be subnormal: a term of a sum whose largest one is 1, as in a softmax. Arithmetic with subnormal
-// numbers takes a hundred times as long, and masked scores (-100, -inf) would cost it at each use.
+// numbers takes many times as long on some processors, and masked scores (-100, -inf) would cost it at each use.
 GRADLOOM_MATH float ExpTerm(float x) {
   constexpr float kLeast = -87.33f;
   int t_bits;

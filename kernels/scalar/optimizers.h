@@ -73,7 +73,7 @@ GRADLOOM_SCALAR T Select(bool condition, T a, T b) {
 }
 
 // Moments of parameters without a gradient decay until they are subnormal, and then stay so, because rounding makes up for the factor: with
-// 0.9, four times the least number for ever. Processors take up to a hundred times as long for arithmetic with such numbers. So they become
+// 0.9, four times the least number for ever. Some processors take many times as long for arithmetic with such numbers. So they become
 // zero. GPUs have no such cost; other types of T record the formulas.
 template <typename T>
 GRADLOOM_SCALAR T NormalOrZero(T x) {
