@@ -7,12 +7,12 @@
 
 #include "compiler/graph/dependencies.h"
 #include "compiler/initial_values.h"
-#include "compiler/passes/add_optimizer.h"
-#include "compiler/passes/fake_quantize.h"
+#include "compiler/passes/gradient/fake_quantize.h"
+#include "compiler/passes/gradient/straight_through.h"
+#include "compiler/passes/precision/widen_parameters.h"
 #include "compiler/passes/simplify.h"
-#include "compiler/passes/stored_vectors.h"
-#include "compiler/passes/straight_through.h"
-#include "compiler/passes/widen_parameters.h"
+#include "compiler/passes/update/add_optimizer.h"
+#include "compiler/passes/update/stored_vectors.h"
 #include "runtime/base/counted.h"
 #include "runtime/base/name_pattern.h"
 

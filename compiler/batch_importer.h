@@ -10,7 +10,7 @@
 
 #include "compiler/divide_graph.h"
 #include "compiler/onnx/type_rules.h"
-#include "compiler/passes/choose_trainable.h"
+#include "compiler/passes/update/choose_trainable.h"
 
 namespace gradloom {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "compiler/onnx/import.h"
-#include "compiler/passes/add_optimizer.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/recipe.h"
+#include "compiler/passes/update/add_optimizer.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "compiler/passes/accumulate.h"
+#include "compiler/passes/update/accumulate.h"
 
 namespace gradloom {
 

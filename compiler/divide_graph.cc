@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/passes/batch_dependence.h"
+#include "compiler/passes/devices/batch_dependence.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {

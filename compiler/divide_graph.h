@@ -8,7 +8,7 @@
 #include <string>
 
 #include "compiler/compile.h"
-#include "compiler/passes/replicate_data.h"
+#include "compiler/passes/devices/replicate_data.h"
 
 namespace gradloom {
 

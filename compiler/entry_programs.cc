@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "compiler/device_passes.h"
-#include "compiler/passes/gather_tail.h"
-#include "compiler/passes/place_state.h"
+#include "compiler/passes/devices/gather_tail.h"
+#include "compiler/passes/memory/place_state.h"
 #include "compiler/placement.h"
 
 namespace gradloom {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "compiler/compile.h"
-#include "compiler/passes/place_state.h"
-#include "compiler/passes/replicate_data.h"
+#include "compiler/passes/devices/replicate_data.h"
+#include "compiler/passes/memory/place_state.h"
 
 namespace gradloom {
 

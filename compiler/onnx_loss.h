@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "compiler/onnx/import.h"
-#include "compiler/passes/loss_graph.h"
+#include "compiler/passes/loss/loss_graph.h"
 
 namespace gradloom {
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "compiler/passes/place_devices.h"
+#include "compiler/passes/devices/place_devices.h"
 #include "compiler/passes/recipe.h"
 
 namespace gradloom {

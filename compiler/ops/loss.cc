@@ -175,7 +175,7 @@ void SoftmaxCrossEntropyGradient(GradientContext& c) {
   if (gradient != kNoValue) c.set(0, rows.Restore(c.b, gradient, c.b.graph().type(c.in(0))));
 }
 
-// A mean includes its denominator: compiler/passes/expose_sums separates them if a batch is divided.
+// A mean includes its denominator: compiler/passes/devices/expose_sums separates them if a batch is divided.
 void ShardOnnxLoss(ShardQuery& query) {
   const std::string reduction = query.attributes().String("reduction", "mean");
   if (reduction == "mean" && query.in(0).split()) query.Refuse("it computes a mean over all samples");

@@ -1,4 +1,4 @@
-// Optimizers. compiler/passes/add_optimizer.h lists the states of each; runtime/base/update_form.h defines the order of operands,
+// Optimizers. compiler/passes/update/add_optimizer.h lists the states of each; runtime/base/update_form.h defines the order of operands,
 // kernels/scalar/optimizers.h the arithmetic.
 #include <algorithm>
 #include <string>

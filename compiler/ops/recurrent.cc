@@ -1,7 +1,7 @@
 // LSTM, GRU and RNN. Their gradients are operators of ours that take the forward operator's inputs and the gradients of its outputs,
 // recompute the forward pass and go back through it. Their outputs are the gradients of the inputs that the attribute "wanted" lists. LSTM
 // and GRU have training forms with one more output: what their gradients need of each step. A gradient that is given Y and that output does
-// not recompute the forward pass (compiler/passes/keep_steps).
+// not recompute the forward pass (compiler/passes/fusion/keep_steps).
 #include "compiler/ops/recurrent.h"
 
 #include <array>

@@ -1,5 +1,5 @@
 // Data parallelism: how the values of a graph are divided over devices that share the samples of a batch, and what operators make of that.
-// compiler/passes/replicate_data asks the rows.
+// compiler/passes/devices/replicate_data asks the rows.
 #pragma once
 
 #include <cstdint>

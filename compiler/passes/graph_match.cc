@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "compiler/passes/node_order.h"
+#include "compiler/passes/schedule/node_order.h"
 #include "compiler/passes/simplify.h"
 
 namespace gradloom {

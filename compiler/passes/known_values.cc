@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "compiler/ops/op.h"
-#include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/schedule/choose_kernels.h"
 #include "kernels/reference/reference.h"
 
 namespace gradloom {

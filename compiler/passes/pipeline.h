@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "compiler/graph/builder.h"
-#include "compiler/passes/copy_inputs.h"
-#include "compiler/passes/place_devices.h"
-#include "compiler/passes/place_state.h"
-#include "compiler/passes/program_plan.h"
+#include "compiler/passes/devices/place_devices.h"
+#include "compiler/passes/memory/place_state.h"
+#include "compiler/passes/memory/recompute.h"
 #include "compiler/passes/recipe.h"
-#include "compiler/passes/recompute.h"
+#include "compiler/passes/schedule/copy_inputs.h"
+#include "compiler/passes/schedule/program_plan.h"
 
 namespace gradloom {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "compiler/passes/add_loss.h"
-#include "compiler/passes/add_optimizer.h"
-#include "compiler/passes/loss_scale.h"
+#include "compiler/passes/loss/add_loss.h"
+#include "compiler/passes/loss/loss_scale.h"
+#include "compiler/passes/update/add_optimizer.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {

@@ -4,9 +4,9 @@
 #include <bit>
 #include <utility>
 
-#include "compiler/passes/program_plan.h"
 #include "compiler/passes/region_bodies.h"
-#include "compiler/passes/step_params.h"
+#include "compiler/passes/schedule/program_plan.h"
+#include "compiler/passes/update/step_params.h"
 #include "runtime/base/philox.h"
 
 namespace gradloom {

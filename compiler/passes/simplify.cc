@@ -11,8 +11,8 @@
 
 #include "compiler/graph/constants.h"
 #include "compiler/ops/op.h"
-#include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/region_bodies.h"
+#include "compiler/passes/schedule/choose_kernels.h"
 #include "kernels/reference/reference.h"
 
 namespace gradloom {

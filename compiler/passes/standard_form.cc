@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "compiler/passes/rewrite_nodes.h"
-#include "compiler/passes/standard_update.h"
+#include "compiler/passes/update/standard_update.h"
 #include "runtime/base/ignored_class.h"
 
 namespace gradloom {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/passes/program_plan.h"
 #include "compiler/passes/region_bodies.h"
+#include "compiler/passes/schedule/program_plan.h"
 #include "compiler/passes/seed_random.h"
-#include "compiler/passes/step_params.h"
+#include "compiler/passes/update/step_params.h"
 #include "runtime/base/number_text.h"
 
 namespace gradloom {

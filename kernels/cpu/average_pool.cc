@@ -1,8 +1,8 @@
 // AveragePool and its gradient, with planes in parallel.
 #include <vector>
 
+#include "kernels/cpu/convolution/window_table.h"
 #include "kernels/cpu/families.h"
-#include "kernels/cpu/window_table.h"
 #include "kernels/reference/spatial.h"
 
 namespace gradloom {

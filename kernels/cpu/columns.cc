@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "kernels/catalog/pointwise.h"
+#include "kernels/cpu/convolution/window_axis.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/window_axis.h"
 
 namespace gradloom {
 namespace {

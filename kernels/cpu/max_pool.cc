@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "kernels/catalog/physical.h"
+#include "kernels/cpu/convolution/window_table.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
-#include "kernels/cpu/window_table.h"
 #include "runtime/base/checked.h"
 
 namespace gradloom {

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/convolution/separable.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/operand_watch.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/separable.h"
 
 namespace gradloom {
 namespace {

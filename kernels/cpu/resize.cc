@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/convolution/separable.h"
 #include "kernels/cpu/families.h"
-#include "kernels/cpu/separable.h"
 
 namespace gradloom {
 namespace {

@@ -5,8 +5,8 @@
 // Each optimizer has options (attributes of the node), coefficients (derived from the options for one step, computed in double and rounded
 // to T), and a function that updates one element in place.
 //
-// T is float or double, or a type that records operations (compiler/passes/traced.h), with which the compiler obtains these formulas as
-// ONNX operators. So choices that depend on data must use Select.
+// T is float or double, or a type that records operations (compiler/passes/update/traced.h), with which the compiler obtains these formulas
+// as ONNX operators. So choices that depend on data must use Select.
 #pragma once
 
 #ifndef __CUDACC_RTC__

@@ -1,4 +1,4 @@
-// The names of the states of a loss scale. See compiler/passes/loss_scale.h.
+// The names of the states of a loss scale. See compiler/passes/loss/loss_scale.h.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // Learning-rate schedules as formulas over the number of updates. They are templates: the host runs them on numbers
-// (runtime/session/schedule.h), and export runs them on numbers that record ONNX operators (compiler/passes/traced.h).
+// (runtime/session/schedule.h), and export runs them on numbers that record ONNX operators (compiler/passes/update/traced.h).
 #pragma once
 
 #include <algorithm>

@@ -9,8 +9,8 @@
 
 #include "compiler/onnx/import.h"
 #include "compiler/onnx/type_rules.h"
-#include "compiler/passes/choose_trainable.h"
-#include "compiler/passes/fake_quantize.h"
+#include "compiler/passes/gradient/fake_quantize.h"
+#include "compiler/passes/update/choose_trainable.h"
 #include "tests/conformance/run_case.h"
 
 namespace gradloom {

@@ -17,7 +17,7 @@
 
 #include "compiler/graph/builder.h"
 #include "compiler/onnx/type_rules.h"
-#include "compiler/passes/differentiate.h"
+#include "compiler/passes/gradient/differentiate.h"
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/reference/reference.h"

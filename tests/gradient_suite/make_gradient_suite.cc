@@ -14,7 +14,7 @@
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/differentiate.h"
+#include "compiler/passes/gradient/differentiate.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/version.h"

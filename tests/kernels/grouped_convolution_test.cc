@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/catalog/physical.h"
-#include "kernels/cpu/convolution_desc.h"
+#include "kernels/cpu/convolution/convolution_desc.h"
 #include "kernels/cpu/isa/loops.h"
 #include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"

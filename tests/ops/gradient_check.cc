@@ -6,7 +6,7 @@
 #include <set>
 
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/differentiate.h"
+#include "compiler/passes/gradient/differentiate.h"
 #include "runtime/base/philox.h"
 
 namespace gradloom {

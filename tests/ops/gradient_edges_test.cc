@@ -5,7 +5,7 @@
 #include "compiler/onnx/type_rules.h"
 #include "compiler/ops/flat_roots.h"
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/differentiate.h"
+#include "compiler/passes/gradient/differentiate.h"
 #include "gtest/gtest.h"
 
 namespace gradloom {

@@ -1,4 +1,4 @@
-#include "compiler/passes/add_loss.h"
+#include "compiler/passes/loss/add_loss.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Options of the optimizer for some of the parameters.
-#include "compiler/passes/add_optimizer.h"
+#include "compiler/passes/update/add_optimizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Planned layouts change results only by rounding, and are invisible to callers.
-#include "compiler/passes/assign_layouts.h"
+#include "compiler/passes/schedule/assign_layouts.h"
 
 #include <gtest/gtest.h>
 

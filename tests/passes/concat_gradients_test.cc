@@ -1,5 +1,5 @@
 // Gradients of parts of one tensor, concatenated, equal their sum.
-#include "compiler/passes/concat_gradients.h"
+#include "compiler/passes/gradient/concat_gradients.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Compares inputs that are copied ahead of their step with inputs that are read in place.
-#include "compiler/passes/copy_inputs.h"
+#include "compiler/passes/schedule/copy_inputs.h"
 
 #include <gtest/gtest.h>
 

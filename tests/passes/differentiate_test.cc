@@ -1,5 +1,5 @@
 // Gradients of zeros and the absence of gradients, which weight decay and momentum distinguish.
-#include "compiler/passes/differentiate.h"
+#include "compiler/passes/gradient/differentiate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "compiler/passes/fixed_tensors.h"
+#include "compiler/passes/patterns/fixed_tensors.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "compiler/onnx/import.h"
-#include "compiler/passes/choose_trainable.h"
-#include "compiler/passes/written_norms.h"
+#include "compiler/passes/patterns/written_norms.h"
+#include "compiler/passes/update/choose_trainable.h"
 
 namespace gradloom {
 namespace {

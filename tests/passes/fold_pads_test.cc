@@ -1,5 +1,5 @@
 // Zero padding before a convolution, folded into its pads, gives the same results.
-#include "compiler/passes/fold_pads.h"
+#include "compiler/passes/patterns/fold_pads.h"
 
 #include <gtest/gtest.h>
 

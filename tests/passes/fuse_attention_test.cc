@@ -1,5 +1,5 @@
 // Attention that an exporter wrote as products and a softmax gives the same results as one operator.
-#include "compiler/passes/fuse_attention.h"
+#include "compiler/passes/patterns/fuse_attention.h"
 
 #include <gtest/gtest.h>
 

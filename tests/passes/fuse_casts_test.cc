@@ -1,5 +1,5 @@
 // Casts next to views and losses: fewer values in float32, and the same results.
-#include "compiler/passes/fuse_casts.h"
+#include "compiler/passes/precision/fuse_casts.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 #include "compiler/graph/verify_graph.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/differentiate.h"
-#include "compiler/passes/lower_precision.h"
+#include "compiler/passes/gradient/differentiate.h"
+#include "compiler/passes/precision/lower_precision.h"
 #include "compiler/passes/simplify.h"
 #include "tests/testing/graphs.h"
 

@@ -1,5 +1,5 @@
 // Graphs with launches merged for GPUs compute what they computed before.
-#include "compiler/passes/fuse_epilogues.h"
+#include "compiler/passes/fusion/fuse_epilogues.h"
 
 #include <gtest/gtest.h>
 
@@ -18,12 +18,12 @@
 #include "compiler/graph/verify_graph.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/add_optimizer.h"
-#include "compiler/passes/differentiate.h"
-#include "compiler/passes/fuse_gelu.h"
-#include "compiler/passes/join_updates.h"
-#include "compiler/passes/lower_precision.h"
+#include "compiler/passes/gradient/differentiate.h"
+#include "compiler/passes/patterns/fuse_gelu.h"
+#include "compiler/passes/precision/lower_precision.h"
 #include "compiler/passes/simplify.h"
+#include "compiler/passes/update/add_optimizer.h"
+#include "compiler/passes/update/join_updates.h"
 #include "tests/testing/graphs.h"
 
 namespace gradloom {

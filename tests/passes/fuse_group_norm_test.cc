@@ -1,5 +1,5 @@
 // Group normalization as PyTorch exports it up to opset 20 gives the same results as one operator.
-#include "compiler/passes/fuse_group_norm.h"
+#include "compiler/passes/patterns/fuse_group_norm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A linear layer that an exporter wrote as a transposition, a product and a sum gives the same results as one Gemm.
-#include "compiler/passes/fuse_linear.h"
+#include "compiler/passes/patterns/fuse_linear.h"
 
 #include <gtest/gtest.h>
 

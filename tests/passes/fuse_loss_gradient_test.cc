@@ -1,6 +1,6 @@
 // A cross entropy that computes its own gradient: the same losses and gradients, in no more memory, wherever the gradient does not depend
 // on the loss.
-#include "compiler/passes/fuse_loss_gradient.h"
+#include "compiler/passes/loss/fuse_loss_gradient.h"
 
 #include <gtest/gtest.h>
 
@@ -17,10 +17,10 @@
 #include "compiler/graph/verify_graph.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/differentiate.h"
-#include "compiler/passes/expose_sums.h"
-#include "compiler/passes/fuse_casts.h"
-#include "compiler/passes/lower_precision.h"
+#include "compiler/passes/devices/expose_sums.h"
+#include "compiler/passes/gradient/differentiate.h"
+#include "compiler/passes/precision/fuse_casts.h"
+#include "compiler/passes/precision/lower_precision.h"
 #include "compiler/passes/simplify.h"
 #include "tests/passes/small_training.h"
 #include "tests/seed/test_seed.h"

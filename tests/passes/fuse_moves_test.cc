@@ -1,5 +1,5 @@
 // Slices concatenated in another order, and gathers between transpositions, give the same results as the operators that replace them.
-#include "compiler/passes/fuse_moves.h"
+#include "compiler/passes/patterns/fuse_moves.h"
 
 #include <gtest/gtest.h>
 

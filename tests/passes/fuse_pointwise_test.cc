@@ -1,5 +1,5 @@
 // Fused graphs compute what they computed before.
-#include "compiler/passes/fuse_pointwise.h"
+#include "compiler/passes/fusion/fuse_pointwise.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/differentiate.h"
+#include "compiler/passes/gradient/differentiate.h"
 #include "kernels/catalog/pointwise.h"
 #include "tests/oracle/random_graph.h"
 #include "tests/seed/test_seed.h"

@@ -1,5 +1,5 @@
 // Losses that PyTorch computes with softplus, and exporters write with a logarithm, are finite and have exact gradients.
-#include "compiler/passes/fuse_softplus.h"
+#include "compiler/passes/patterns/fuse_softplus.h"
 
 #include <gtest/gtest.h>
 

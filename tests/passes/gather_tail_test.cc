@@ -1,5 +1,5 @@
 // Compares a replicated trunk whose tail and loss are on one device with a single device.
-#include "compiler/passes/gather_tail.h"
+#include "compiler/passes/devices/gather_tail.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Operators that PyTorch differentiates by hand, and exporters write as several operators: their gradients are finite where PyTorch's are.
-#include "compiler/passes/guard_gradients.h"
+#include "compiler/passes/gradient/guard_gradients.h"
 
 #include <gtest/gtest.h>
 

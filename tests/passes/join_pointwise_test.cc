@@ -1,5 +1,5 @@
 // Updates of running statistics that are joined for GPUs compute what they computed before.
-#include "compiler/passes/join_pointwise.h"
+#include "compiler/passes/fusion/join_pointwise.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "compiler/graph/verify_graph.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/fuse_pointwise.h"
+#include "compiler/passes/fusion/fuse_pointwise.h"
 #include "tests/testing/graphs.h"
 
 namespace gradloom {

@@ -1,5 +1,5 @@
 // Where the gradient of attention is given what the forward pass computed. tests/cuda:hazard_test checks that it gives the same bits.
-#include "compiler/passes/keep_log_sums.h"
+#include "compiler/passes/fusion/keep_log_sums.h"
 
 #include <gtest/gtest.h>
 

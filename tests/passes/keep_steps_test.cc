@@ -1,5 +1,5 @@
 // A gradient that uses steps saved by the forward pass computes the same bits as one that recomputes them.
-#include "compiler/passes/keep_steps.h"
+#include "compiler/passes/fusion/keep_steps.h"
 
 #include <gtest/gtest.h>
 

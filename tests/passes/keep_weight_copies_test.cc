@@ -1,5 +1,5 @@
 // Training with 16-bit copies of parameters as state gives the same bits as training that casts the parameters in every step.
-#include "compiler/passes/keep_weight_copies.h"
+#include "compiler/passes/precision/keep_weight_copies.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
-#include "compiler/passes/add_optimizer.h"
+#include "compiler/passes/update/add_optimizer.h"
 #include "runtime/plan/loss_scale_state.h"
 #include "runtime/plan/verify_plan.h"
 #include "tests/passes/small_training.h"

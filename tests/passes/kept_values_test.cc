@@ -1,5 +1,5 @@
 // What depends only on weights has memory of its own in predictions and evaluations, so that it is computed once.
-#include "compiler/passes/kept_values.h"
+#include "compiler/passes/memory/kept_values.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "compiler/passes/loss_graph.h"
+#include "compiler/passes/loss/loss_graph.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Scaled losses: updates that overflow are skipped, and all others equal those of an unscaled loss.
-#include "compiler/passes/loss_scale.h"
+#include "compiler/passes/loss/loss_scale.h"
 
 #include <gtest/gtest.h>
 

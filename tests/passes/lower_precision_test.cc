@@ -1,5 +1,5 @@
 // Which operators mixed precision computes in 16 bits, and which stay in float32.
-#include "compiler/passes/lower_precision.h"
+#include "compiler/passes/precision/lower_precision.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "compiler/graph/builder.h"
 #include "compiler/graph/verify_graph.h"
 #include "compiler/onnx/type_rules.h"
-#include "compiler/passes/differentiate.h"
+#include "compiler/passes/gradient/differentiate.h"
 #include "compiler/passes/simplify.h"
 #include "tests/passes/small_training.h"
 

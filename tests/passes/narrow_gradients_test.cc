@@ -1,5 +1,5 @@
 // Updates that read 16-bit gradients give the same bits as updates that read them widened, and need less memory.
-#include "compiler/passes/narrow_gradients.h"
+#include "compiler/passes/precision/narrow_gradients.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The order of gradients changes no bit, and saves memory where the gradient of a weight is the last reader of an activation.
-#include "compiler/passes/order_gradients.h"
+#include "compiler/passes/schedule/order_gradients.h"
 
 #include <gtest/gtest.h>
 

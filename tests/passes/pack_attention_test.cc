@@ -1,6 +1,6 @@
 // Attention that reads Q, K and V, or K and V, from one product, and writes their gradients side by side, gives the same bits without the
 // copies.
-#include "compiler/passes/pack_attention.h"
+#include "compiler/passes/fusion/pack_attention.h"
 
 #include <gtest/gtest.h>
 

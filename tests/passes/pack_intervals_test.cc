@@ -1,4 +1,4 @@
-#include "compiler/passes/pack_intervals.h"
+#include "compiler/passes/memory/pack_intervals.h"
 
 #include <algorithm>
 #include <random>

@@ -1,5 +1,5 @@
 // Compares a model divided into stages on several devices with the same model on one device.
-#include "compiler/passes/place_devices.h"
+#include "compiler/passes/devices/place_devices.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A plan that recomputes activations computes the same bits in less memory.
-#include "compiler/passes/recompute.h"
+#include "compiler/passes/memory/recompute.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which gradients may be summed in any order.
-#include "compiler/passes/relax_order.h"
+#include "compiler/passes/schedule/relax_order.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Recomputed activations have the same bits as saved ones, and need less memory.
-#include "compiler/passes/remake_pointwise.h"
+#include "compiler/passes/memory/remake_pointwise.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Compares several devices that share a batch with one device that has all of it.
-#include "compiler/passes/replicate_data.h"
+#include "compiler/passes/devices/replicate_data.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A batch normalization that is recomputed by its readers gives the same results as one whose result is stored.
-#include "compiler/passes/split_batch_norm.h"
+#include "compiler/passes/fusion/split_batch_norm.h"
 
 #include <gtest/gtest.h>
 

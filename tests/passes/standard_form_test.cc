@@ -11,8 +11,8 @@
 
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/add_optimizer.h"
-#include "compiler/passes/program_plan.h"
+#include "compiler/passes/schedule/program_plan.h"
+#include "compiler/passes/update/add_optimizer.h"
 #include "runtime/base/philox.h"
 
 namespace gradloom {

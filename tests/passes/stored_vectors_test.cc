@@ -1,5 +1,5 @@
 // Parameters that exporters store with more axes than the module has.
-#include "compiler/passes/stored_vectors.h"
+#include "compiler/passes/update/stored_vectors.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "compiler/graph/builder.h"
 #include "compiler/onnx/type_rules.h"
-#include "compiler/passes/add_optimizer.h"
+#include "compiler/passes/update/add_optimizer.h"
 
 namespace gradloom {
 namespace {

@@ -7,10 +7,10 @@
 #include <set>
 #include <vector>
 
-#include "compiler/passes/assign_streams.h"
-#include "compiler/passes/events.h"
-#include "compiler/passes/node_order.h"
-#include "compiler/passes/path_cover.h"
+#include "compiler/passes/schedule/assign_streams.h"
+#include "compiler/passes/schedule/events.h"
+#include "compiler/passes/schedule/node_order.h"
+#include "compiler/passes/schedule/path_cover.h"
 #include "tests/seed/test_seed.h"
 
 namespace gradloom {

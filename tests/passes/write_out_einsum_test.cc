@@ -1,5 +1,5 @@
 // An Einsum and the products, sums and transpositions that replace it train alike for any equation.
-#include "compiler/passes/write_out_einsum.h"
+#include "compiler/passes/patterns/write_out_einsum.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include "compiler/graph/builder.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
-#include "compiler/passes/differentiate.h"
+#include "compiler/passes/gradient/differentiate.h"
 #include "gtest/gtest.h"
 
 namespace gradloom {

@@ -1,4 +1,4 @@
-#include "tools/run/run_metrics.h"
+#include "tools/run/records/run_metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
-#include "compiler/passes/accumulate.h"
+#include "compiler/passes/update/accumulate.h"
 #include "runtime/data/dataset.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trainer.h"

@@ -9,8 +9,8 @@
 #include "tools/api/handles.h"
 #include "tools/config/keys.h"
 #include "tools/run/compile_model.h"
-#include "tools/run/obstacles.h"
 #include "tools/run/sound_plan.h"
+#include "tools/run/views/obstacles.h"
 
 namespace gradloom::api {
 namespace {

@@ -8,8 +8,8 @@
 #include "runtime/plan/device_spec.h"
 #include "tools/api/compiler_table.h"
 #include "tools/api/default_devices.h"
-#include "tools/run/device_list.h"
-#include "tools/run/environment.h"
+#include "tools/run/records/environment.h"
+#include "tools/run/views/device_list.h"
 
 namespace gradloom::api {
 namespace {

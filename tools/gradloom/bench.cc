@@ -10,10 +10,10 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/benchmark.h"
-#include "tools/run/environment.h"
-#include "tools/run/job.h"
-#include "tools/run/key_values.h"
+#include "tools/run/options/key_values.h"
 #include "tools/run/outputs.h"
+#include "tools/run/records/environment.h"
+#include "tools/run/train/job.h"
 #include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 

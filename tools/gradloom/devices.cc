@@ -12,9 +12,9 @@
 #include "runtime/base/file.h"
 #include "runtime/device/choose_devices.h"
 #include "tools/gradloom/verbs.h"
-#include "tools/run/device_list.h"
-#include "tools/run/environment.h"
-#include "tools/run/run_folder.h"
+#include "tools/run/records/environment.h"
+#include "tools/run/train/run_folder.h"
+#include "tools/run/views/device_list.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {

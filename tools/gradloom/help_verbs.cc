@@ -24,7 +24,7 @@
 #include "runtime/session/session.h"
 #include "tools/gradloom/error_texts.h"
 #include "tools/gradloom/verbs.h"
-#include "tools/run/environment.h"
+#include "tools/run/records/environment.h"
 #include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 

@@ -23,7 +23,7 @@
 #include "runtime/device/choose_devices.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
-#include "tools/run/environment.h"
+#include "tools/run/records/environment.h"
 #include "tools/screen/shell_word.h"
 
 namespace gradloom {

@@ -18,8 +18,8 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
-#include "tools/run/environment.h"
-#include "tools/run/run_profile.h"
+#include "tools/run/records/environment.h"
+#include "tools/run/records/run_profile.h"
 #include "tools/run/sound_plan.h"
 #include "tools/screen/screen.h"
 

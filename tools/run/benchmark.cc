@@ -11,9 +11,9 @@
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/session.h"
 #include "tools/report/schedule.h"
-#include "tools/run/environment.h"
-#include "tools/run/micro_batch.h"
-#include "tools/run/named_devices.h"
+#include "tools/run/options/micro_batch.h"
+#include "tools/run/options/named_devices.h"
+#include "tools/run/records/environment.h"
 #include "tools/run/set_up.h"
 #include "tools/screen/screen.h"
 

@@ -4,14 +4,14 @@
 
 #include "runtime/base/number_text.h"
 #include "runtime/session/schedule.h"
-#include "tools/run/class_weights.h"
-#include "tools/run/device_forecast.h"
-#include "tools/run/memory_limit.h"
-#include "tools/run/micro_batch.h"
-#include "tools/run/model_options.h"
-#include "tools/run/optimizer_options.h"
+#include "tools/run/options/class_weights.h"
+#include "tools/run/options/memory_limit.h"
+#include "tools/run/options/micro_batch.h"
+#include "tools/run/options/model_options.h"
+#include "tools/run/options/optimizer_options.h"
+#include "tools/run/options/recipe.h"
 #include "tools/run/plan_recipe.h"
-#include "tools/run/recipe.h"
+#include "tools/run/views/device_forecast.h"
 
 namespace gradloom {
 namespace {

@@ -5,8 +5,8 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "tools/run/partial_files.h"
-#include "tools/run/run_folder.h"
-#include "tools/run/run_trace.h"
+#include "tools/run/records/run_trace.h"
+#include "tools/run/train/run_folder.h"
 
 namespace gradloom {
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "tools/run/model_options.h"
+#include "tools/run/options/model_options.h"
 #include "tools/run/sound_plan.h"
-#include "tools/run/training_job.h"
+#include "tools/run/train/training_job.h"
 
 namespace gradloom {
 namespace {

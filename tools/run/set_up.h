@@ -12,8 +12,8 @@
 #include "runtime/data/training_data.h"
 #include "runtime/session/trainer.h"
 #include "tools/config/configuration.h"
-#include "tools/run/initial_weights.h"
 #include "tools/run/plan_recipe.h"
+#include "tools/run/train/initial_weights.h"
 
 namespace gradloom {
 

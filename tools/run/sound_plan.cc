@@ -6,7 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/verify_plan.h"
-#include "tools/run/trained_model.h"
+#include "tools/run/serve/trained_model.h"
 
 namespace gradloom {
 

@@ -74,9 +74,9 @@ struct OuterArgs {
   bool adds;
 };
 
-// Winograd convolution (kernels/cpu/winograd.cc). A patch of 4 x 4 points becomes 16 numbers per channel, each in a plane of its own.
-// Channels are stored in chunks of kWinogradChunk where they are the rows of a product, and in panels of matrix_panel where they are its
-// columns.
+// Winograd convolution (kernels/cpu/convolution/winograd.cc). A patch of 4 x 4 points becomes 16 numbers per channel, each in a plane of
+// its own. Channels are stored in chunks of kWinogradChunk where they are the rows of a product, and in panels of matrix_panel where they
+// are its columns.
 inline constexpr Index kWinogradChunk = 64;
 // The points of a patch of x, whose chunks are `step` apart, or of a tile of the gradient of y, whose panels are. Computes part `part` of
 // the planes, which are divided into 1, 2 or 4 parts.

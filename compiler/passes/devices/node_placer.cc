@@ -1,0 +1,215 @@
+#include "compiler/passes/devices/node_placer.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "compiler/passes/memory/place_state.h"
+#include "runtime/base/error.h"
+#include "runtime/base/name_pattern.h"
+
+namespace gradloom {
+namespace {
+
+// Converts "/encoder/layer.0/MatMul" to the form that people write: "encoder.layer.0.MatMul".
+std::string Dotted(std::string name) {
+  name.erase(0, name.find_first_not_of('/') == std::string::npos ? name.size() : name.find_first_not_of('/'));
+  std::replace(name.begin(), name.end(), '/', '.');
+  return name;
+}
+
+// Returns the stage given for the node of this name, or for the call that contains it.
+int AssignedStage(const Stages& stages, std::string name) {
+  while (!name.empty() && !stages.of_node.empty()) {
+    if (const auto known = stages.of_node.find(name); known != stages.of_node.end()) return known->second;
+    const size_t slash = name.rfind('/');
+    name.resize(slash == std::string::npos ? 0 : slash);
+  }
+  return NodePlacer::kUnplaced;
+}
+
+int StageIn(const std::map<std::string, int>& stages, const std::string& name) {
+  const auto known = stages.find(name);
+  return known == stages.end() ? NodePlacer::kUnplaced : known->second;
+}
+
+size_t Index(int i) { return static_cast<size_t>(i); }
+
+}  // namespace
+
+NodePlacer::NodePlacer(Graph& graph, const std::vector<PlaceRule>& rules)
+    : graph_(graph), rules_(rules), is_kept_(Index(graph.num_values())), feeds_(FeedsOf(graph)) {
+  std::map<std::string, int> numbers;
+  for (const Node& node : graph.nodes) {
+    if (node.origin.empty()) {
+      name_of_node_.push_back(-1);
+      continue;
+    }
+    const auto [at, fresh] = numbers.emplace(node.origin, static_cast<int>(names_.size()));
+    if (fresh) names_.push_back(node.origin);
+    name_of_node_.push_back(at->second);
+  }
+  for (const Value& value : graph.values()) {
+    if (!IsKept(value)) continue;
+    is_kept_[Index(value.id)] = true;
+    KeptValue kept{.id = value.id};
+    if (const size_t slash = value.name.rfind('/'); slash != std::string::npos) {
+      kept.parameter_name = value.name.substr(0, slash);
+      const ValueId parameter = graph.Find(kept.parameter_name);
+      if (parameter != kNoValue && IsKept(graph.value(parameter))) kept.parameter = parameter;
+    }
+    kept_.push_back(std::move(kept));
+  }
+}
+
+void NodePlacer::Place(Stages& stages) {
+  const bool first = stages.of_node.empty() && stages.of_state.empty();
+  assigned_.clear();
+  stage_of_name_.clear();
+  for (const std::string& name : names_) {
+    assigned_.push_back(AssignedStage(stages, name));
+    stage_of_name_.push_back(StageIn(stages.of_node, name));
+  }
+  keeper_.assign(Index(graph_.num_values()), kUnplaced);
+  for (const KeptValue& kept : kept_) keeper_[Index(kept.id)] = StageIn(stages.of_state, graph_.value(kept.id).name);
+  Run(&stages);
+  if (first) CheckRules();
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const int name = name_of_node_[i];
+    if (graph_.nodes[i].phase == Phase::kForward && name >= 0) stages.of_node.emplace(names_[Index(name)], graph_.nodes[i].device);
+  }
+  for (const KeptValue& kept : kept_) stages.of_state.emplace(graph_.value(kept.id).name, keeper_[Index(kept.id)]);
+}
+
+void NodePlacer::Place(const std::vector<int>& stage_of_name) {
+  assigned_ = stage_of_name_ = stage_of_name;
+  keeper_.assign(Index(graph_.num_values()), kUnplaced);
+  for (Node& node : graph_.nodes) node.device = kUnplaced;
+  Run(nullptr);
+}
+
+// `given`: where earlier entries have their nodes and states, if there are any.
+void NodePlacer::Run(const Stages* given) {
+  stage_.assign(Index(graph_.num_values()), kUnplaced);
+  fitted_.assign(rules_.size(), false);
+  for (ValueId id : feeds_) At(id) = 0;
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    Node& node = graph_.nodes[i];
+    if (node.phase == Phase::kForward) Set(node, node.device >= 0 ? node.device : ByName(node, name_of_node_[i]));
+  }
+  Inherit();
+  KeepStates(given);
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    Node& node = graph_.nodes[i];
+    if (node.phase == Phase::kBackward) {
+      const int name = name_of_node_[i], forward = name < 0 ? kUnplaced : stage_of_name_[Index(name)];
+      Set(node, forward == kUnplaced ? ByOperands(node) : forward);
+    }
+    if (node.phase == Phase::kUpdate) Set(node, ByStates(node));
+  }
+  for (Node& node : graph_.nodes) {
+    if (node.device == kUnplaced) Set(node, 0);
+  }
+}
+
+void NodePlacer::Set(Node& node, int stage) {
+  node.device = stage;
+  for (ValueId id : node.outputs) {
+    if (id != kNoValue) At(id) = stage;
+  }
+}
+
+int NodePlacer::ByName(const Node& node, int name) {
+  if (name >= 0 && assigned_[Index(name)] != kUnplaced) return assigned_[Index(name)];
+  if (rules_.empty()) return ByOperands(node);
+  std::vector<std::string> names;
+  if (name >= 0) names = {node.origin, Dotted(node.origin)};
+  ForEachUse(node, [&](ValueId id) {
+    if (graph_.data(id) != nullptr && !graph_.value(id).derived) names.push_back(graph_.value(id).name);
+  });
+  for (size_t i = 0; i < rules_.size(); ++i) {
+    if (!PatternMatchesAny(rules_[i].pattern, names)) continue;
+    fitted_[i] = true;
+    return rules_[i].stage;
+  }
+  return ByOperands(node);
+}
+
+// Returns the last stage that produces an operand.
+int NodePlacer::ByOperands(const Node& node) const {
+  int stage = kUnplaced;
+  for (ValueId id : node.inputs) {
+    if (id != kNoValue) stage = std::max(stage, StageOf(id));
+  }
+  return stage;
+}
+
+// A node that depends only on weights goes to the stage that first reads it; if there is none, to the first stage.
+void NodePlacer::Inherit() {
+  reader_.assign(Index(graph_.num_values()), kUnplaced);
+  for (size_t i = graph_.nodes.size(); i-- > 0;) {
+    Node& node = graph_.nodes[i];
+    if (node.phase != Phase::kForward) continue;
+    if (node.device == kUnplaced) Set(node, FirstReader(node));
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue) reader_[Index(id)] = node.device;
+    }
+  }
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    Node& node = graph_.nodes[i];
+    if (node.phase != Phase::kForward) continue;
+    if (node.device == kUnplaced) Set(node, std::max(ByOperands(node), 0));
+    const int name = name_of_node_[i];
+    if (name >= 0 && stage_of_name_[Index(name)] == kUnplaced) stage_of_name_[Index(name)] = node.device;
+  }
+}
+
+int NodePlacer::FirstReader(const Node& node) const {
+  int stage = kUnplaced;
+  for (ValueId id : node.outputs) {
+    const int reader = id == kNoValue ? kUnplaced : reader_[Index(id)];
+    if (reader != kUnplaced) stage = stage == kUnplaced ? reader : std::min(stage, reader);
+  }
+  return stage;
+}
+
+// Parameters and statistics are kept where the forward pass first reads them; optimizer state is kept with its parameter.
+void NodePlacer::KeepStates(const Stages* given) {
+  for (const Node& node : graph_.nodes) {
+    if (node.phase != Phase::kForward) continue;
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue && is_kept_[Index(id)] && keeper_[Index(id)] == kUnplaced) keeper_[Index(id)] = node.device;
+    }
+  }
+  for (const KeptValue& kept : kept_) {
+    int& stage = keeper_[Index(kept.id)];
+    if (stage == kUnplaced && kept.parameter != kNoValue) stage = keeper_[Index(kept.parameter)];
+    if (stage == kUnplaced && kept.parameter == kNoValue && given != nullptr) stage = StageIn(given->of_state, kept.parameter_name);
+    if (stage == kUnplaced) stage = 0;
+    At(kept.id) = stage;
+  }
+}
+
+// An update runs where its state is kept.
+int NodePlacer::ByStates(const Node& node) const {
+  for (ValueId id : node.outputs) {
+    if (id != kNoValue && graph_.value(id).next_of != kNoValue) return StageOf(graph_.value(id).next_of);
+  }
+  int stage = kUnplaced;
+  for (ValueId id : node.inputs) {
+    if (id != kNoValue && is_kept_[Index(id)]) stage = StageOf(id);
+  }
+  return stage == kUnplaced ? ByOperands(node) : stage;
+}
+
+void NodePlacer::CheckRules() const {
+  for (size_t i = 0; i < rules_.size(); ++i) {
+    if (fitted_[i]) continue;
+    throw Error(ErrorCode::kConfig,
+                "--place '" + Escaped(rules_[i].pattern) +
+                    "' matches no node and no weight of the model, or only those that an earlier pattern matches",
+                "--place", "patterns consist of names, * and ?; --dump-after place_devices prints the nodes");
+  }
+}
+
+}  // namespace gradloom

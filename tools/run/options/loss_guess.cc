@@ -1,0 +1,105 @@
+#include "tools/run/options/loss_guess.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// Looks through Identity, which the import adds where an output has a name of its own. One pass serves a chain of any length, because a
+// producer stands before its consumers.
+const Node* ProducerOf(const Graph& graph, ValueId id) {
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    if (node->outputs.empty() || node->outputs[0] != id) continue;
+    if (!node->domain.empty()) return nullptr;
+    if (node->op != "Identity") return &*node;
+    id = node->inputs[0];
+  }
+  return nullptr;
+}
+
+// Whether the node divides its operand by the sum of its magnitudes: scikit-learn's Normalizer, after a softmax or sigmoids.
+bool DividesBySum(const Graph& graph, const Node& node) {
+  const Node* divisor = node.op == "Div" ? ProducerOf(graph, node.inputs[1]) : nullptr;
+  if (divisor == nullptr || divisor->op != "Where") return false;
+  const Node* sum = ProducerOf(graph, divisor->inputs[2]);
+  return sum != nullptr && sum->op == "ReduceL1" && sum->inputs[0] == node.inputs[0];
+}
+
+// Whether the node makes the probabilities of two classes of one score, as scikit-learn does: [1 - p, p] of a sigmoid p (networks), or the
+// sigmoids of [-s, s] (linear models).
+bool PairsTwoClasses(const Graph& graph, const Node& node) {
+  const Node* pair = node.op == "Sigmoid" ? ProducerOf(graph, node.inputs[0]) : &node;
+  if (pair == nullptr || pair->op != "Concat" || pair->inputs.size() != 2) return false;
+  if (const int64_t axis = pair->attributes.Int("axis", 0); axis != 1 && axis != -1) return false;
+  const Node* first = ProducerOf(graph, pair->inputs[0]);
+  if (first == nullptr) return false;
+  if (pair != &node) return first->op == "Neg" && first->inputs[0] == pair->inputs[1];
+  const Node* second = ProducerOf(graph, pair->inputs[1]);
+  return first->op == "Sub" && first->inputs[1] == pair->inputs[1] && second != nullptr && second->op == "Sigmoid";
+}
+
+// "Softmax" if the output is one along the class axis or otherwise probabilities of classes, "Sigmoid", or "".
+std::string_view LastFunction(const Graph& graph, ValueId output) {
+  const Node* node = ProducerOf(graph, output);
+  if (node == nullptr) return "";
+  if (DividesBySum(graph, *node) || PairsTwoClasses(graph, *node)) return "Softmax";
+  if (node->op == "Sigmoid") return "Sigmoid";
+  const int rank = graph.value(output).shape.rank();
+  if (node->op != "Softmax" || rank < 2) return "";
+  const int64_t axis = node->attributes.Int("axis", -1);
+  return axis == 1 || axis == 1 - rank ? "Softmax" : "";
+}
+
+// The first output that can be trained: classifiers may also have the predicted class as an output.
+ValueId FirstFloating(const Graph& graph) {
+  const auto found =
+      std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) { return IsFloating(graph.value(id).dtype); });
+  return found == graph.outputs.end() ? graph.outputs.front() : *found;
+}
+
+}  // namespace
+
+void WarnOfSecondFunction(const std::vector<LossTerm>& losses, const Graph& graph, std::vector<std::string>& notes) {
+  for (const LossTerm& term : losses) {
+    if (term.type != "cross_entropy" && term.type != "bce_with_logits") continue;
+    const bool classes = term.type == "cross_entropy";
+    for (const ValueId id : graph.outputs) {
+      const Value& output = graph.value(id);
+      const bool named = term.output.empty() ? id == graph.outputs.front() : output.name == term.output;
+      if (!named || LastFunction(graph, id) != (classes ? "Softmax" : "Sigmoid")) continue;
+      notes.push_back("warning " + term.type + " expects scores, but the output '" + Escaped(output.name) + "' is a " +
+                      (classes ? "softmax" : "sigmoid") + ": --loss '" + (classes ? "cross_entropy_of_probabilities" : "bce") +
+                      "' expects probabilities");
+    }
+  }
+}
+
+LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes) {
+  if (graph.outputs.empty()) throw Error(ErrorCode::kGraph, "the model has no output to train");
+  const ValueId first = FirstFloating(graph);
+  const Value& output = graph.value(first);
+  const std::string_view last = LastFunction(graph, first);
+  LossTerm term;
+  term.output = output.name;
+  // A number for the whole batch has no samples to compare: the model computes its loss itself.
+  if (output.shape.rank() == 0) {
+    term.type = "output";
+    notes.push_back("loss    output(" + Escaped(output.name) +
+                    ")   [guessed, because the output is a single number: set --loss to change]");
+    return term;
+  }
+  term.target = "target";
+  const bool classes = output.shape.rank() == 2 && output.shape[1] > 1;
+  term.type = last == "Sigmoid" ? "bce" : !classes ? "mse" : last == "Softmax" ? "cross_entropy_of_probabilities" : "cross_entropy";
+  notes.push_back("loss    " + term.type + "(" + Escaped(output.name) + ", target)   [guessed from the output " + output.shape.ToString() +
+                  (last.empty()        ? ""
+                   : last == "Sigmoid" ? ", a sigmoid"
+                                       : ", a softmax") +
+                  ": set --loss to change]");
+  return term;
+}
+
+}  // namespace gradloom

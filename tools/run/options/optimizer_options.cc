@@ -1,0 +1,132 @@
+#include "tools/run/options/optimizer_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "tools/run/options/key_values.h"
+
+namespace gradloom {
+namespace {
+
+// The default of the rules "momentum" and "nesterov".
+constexpr double kMomentum = 0.9;
+
+// In the list of patterns of parameters without weight decay: those with fewer than two dimensions.
+constexpr std::string_view kOneDimension = "1d";
+
+// Options that only some of the optimizers or schedules have.
+constexpr struct {
+  const char *key, *owners;
+} kOwnOptions[] = {
+    {"optimizer.momentum", "sgd, momentum, nesterov, rmsprop"},
+    {"optimizer.beta1", "adam, adamw, adamax, lamb"},
+    {"optimizer.beta2", "adam, adamw, adamax, lamb"},
+    {"optimizer.eps", "adam, adamw, rmsprop, adagrad, adadelta, adamax, lamb"},
+    {"optimizer.dampening", "sgd, momentum"},
+    {"optimizer.amsgrad", "adam, adamw"},
+    {"optimizer.alpha", "rmsprop"},
+    {"optimizer.centered", "rmsprop"},
+    {"optimizer.rho", "adadelta"},
+    {"optimizer.lr_decay", "adagrad"},
+    {"optimizer.initial_accumulator_value", "adagrad"},
+    {"schedule.min_lr", "cosine"},
+    {"schedule.gamma", "step"},
+    {"schedule.step_size", "step"},
+};
+
+// Whether a comma-separated list has the word.
+bool IsListed(const std::string& word, const std::string& list) { return (", " + list + ",").find(" " + word + ",") != std::string::npos; }
+
+// The key that names the optimizer or schedule of an option.
+std::string ChooserOf(const char* key) { return std::string(FindKey(key)->section()) + ".name"; }
+
+void CheckOwnOptions(const Configuration& c) {
+  for (const auto& [key, owners] : kOwnOptions) {
+    const std::string section(FindKey(key)->section()), chooser = ChooserOf(key);
+    if (!IsChanged(c, *FindKey(key)) || c.origin(key).recorded || IsListed(c.Text(chooser), owners)) continue;
+    Reading(c, key, [&, name = std::string(key), list = std::string(owners)] {
+      throw Error(ErrorCode::kConfig, name + " is an option of " + list + ", and the " + section + " is " + c.Text(chooser), "",
+                  "leave it out, or choose another --" + section);
+    });
+  }
+}
+
+std::vector<ParameterGroup> GroupsOf(const Configuration& c) {
+  std::vector<ParameterGroup> groups;
+  for (const std::string& pattern : c.Texts("optimizer.no_decay")) {
+    if (pattern != kOneDimension) groups.push_back({.pattern = pattern, .weight_decay = 0});
+  }
+  const size_t scales = groups.size();
+  for (const auto& [pattern, factors] : c.Named("optimizer.lr_scale"))
+    groups.push_back({.pattern = pattern, .lr_scale = ParseNumber(factors[0], "optimizer.lr_scale")});
+  // The most specific ones first.
+  const auto letters = [](const ParameterGroup& group) {
+    return std::count_if(group.pattern.begin(), group.pattern.end(), [](char c) { return c != '*' && c != '?'; });
+  };
+  std::stable_sort(groups.begin() + static_cast<std::ptrdiff_t>(scales), groups.end(),
+                   [&](const ParameterGroup& a, const ParameterGroup& b) { return letters(a) > letters(b); });
+  return groups;
+}
+
+}  // namespace
+
+void DropOptionsOfOthers(Configuration& c) {
+  for (const auto& [key, owners] : kOwnOptions) {
+    const std::string chooser = ChooserOf(key);
+    const Origin &option = c.origin(key), &choice = c.origin(chooser);
+    const bool overridden = choice.kind > OriginKind::kFile || (choice.kind == OriginKind::kFile && choice.file > option.file);
+    if (option.kind == OriginKind::kFile && overridden && !IsListed(c.Text(chooser), owners)) c.Reset(key);
+  }
+}
+
+OptimizerOptions OptimizerOf(const Configuration& c) {
+  CheckOwnOptions(c);
+  OptimizerOptions o;
+  o.type = c.Text("optimizer.name");
+  o.lr = c.Number("optimizer.lr");
+  o.weight_decay = c.Number("optimizer.weight_decay");
+  o.clip_norm = c.Number("optimizer.clip_norm");
+  o.beta1 = c.Number("optimizer.beta1");
+  o.beta2 = c.Number("optimizer.beta2");
+  if (c.is_set("optimizer.eps")) o.eps = c.Number("optimizer.eps");
+  if (c.has_value("optimizer.momentum")) {
+    o.momentum = c.Number("optimizer.momentum");
+  } else if (o.type == "momentum" || o.type == "nesterov") {
+    o.momentum = kMomentum;
+  }
+  o.dampening = c.Number("optimizer.dampening");
+  o.amsgrad = c.Switch("optimizer.amsgrad");
+  o.alpha = c.Number("optimizer.alpha");
+  o.centered = c.Switch("optimizer.centered");
+  o.rho = c.Number("optimizer.rho");
+  o.lr_decay = c.Number("optimizer.lr_decay");
+  o.initial_accumulator_value = c.Number("optimizer.initial_accumulator_value");
+  const std::vector<std::string>& no_decay = c.Texts("optimizer.no_decay");
+  o.no_decay_1d = std::find(no_decay.begin(), no_decay.end(), kOneDimension) != no_decay.end();
+  o.groups = GroupsOf(c);
+  return o;
+}
+
+Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates) {
+  Schedule made{configuration.Text("schedule.name"), configuration.Number("optimizer.lr"), {}};
+  Attributes& attributes = made.attributes;
+  if (made.kind != "constant") attributes.set("total_steps", total_updates);
+  Reading(configuration, "schedule.warmup", [&] {
+    const std::string& warmup = configuration.Text("schedule.warmup");
+    if (warmup.empty()) return;
+    const bool share = warmup.back() == '%';
+    const double value = ParseNumber(share ? warmup.substr(0, warmup.size() - 1) : warmup, "schedule.warmup");
+    attributes.set("warmup_steps", static_cast<int64_t>(std::llround(share ? value / 100 * static_cast<double>(total_updates) : value)));
+  });
+  if (configuration.is_set("schedule.min_lr")) attributes.set("min_lr", configuration.Number("schedule.min_lr"));
+  if (configuration.is_set("schedule.gamma")) attributes.set("gamma", configuration.Number("schedule.gamma"));
+  if (configuration.is_set("schedule.step_size")) attributes.set("step_size", configuration.Integer("schedule.step_size"));
+  return made;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,201 @@
+#include "tools/run/serve/predictions.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "runtime/base/error.h"
+#include "runtime/base/host_memory.h"
+#include "runtime/base/read_number.h"
+#include "runtime/data/data_files.h"
+#include "runtime/data/joined_data.h"
+#include "tools/run/records/csv_line.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kFileColumn[] = "file";
+
+// The double with the same shortest decimal form as the float: 0.1 rather than 0.10000000149.
+double ShortestOf(float value) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  double same = value;
+  std::from_chars(text, end, same);
+  return same;
+}
+
+// The name of a class; null if it has none. Scores may have the name of a target whose classes have names.
+const std::string* ClassNameAt(const std::vector<std::string>* classes, const TensorView& tensor, int64_t at) {
+  if (classes == nullptr || IsFloating(tensor.dtype)) return nullptr;
+  const int64_t number = ElementAsInt(tensor, at);
+  return number >= 0 && number < std::ssize(*classes) ? &(*classes)[static_cast<size_t>(number)] : nullptr;
+}
+
+nlohmann::json ListOf(const TensorView& tensor, const std::vector<std::string>* classes, int axis, int64_t& next) {
+  if (axis == tensor.shape.rank()) {
+    const int64_t at = next++;
+    if (const std::string* name = ClassNameAt(classes, tensor, at)) return *name;
+    if (tensor.dtype == DType::kBool) return ElementAsInt(tensor, at) != 0;
+    if (!IsFloating(tensor.dtype)) return ElementAsInt(tensor, at);
+    const double value = ElementAsDouble(tensor, at);
+    if (!std::isfinite(value)) return nullptr;
+    return tensor.dtype == DType::kFloat32 ? ShortestOf(static_cast<float>(value)) : value;
+  }
+  nlohmann::json list = nlohmann::json::array();
+  for (int64_t i = 0; i < tensor.shape[axis]; ++i) list.push_back(ListOf(tensor, classes, axis + 1, next));
+  return list;
+}
+
+std::string TextOf(const TensorView& tensor, int64_t at) {
+  if (!IsFloating(tensor.dtype)) return std::to_string(ElementAsInt(tensor, at));
+  const double value = ElementAsDouble(tensor, at);
+  if (std::isnan(value)) return "nan";
+  char text[32];
+  const bool narrow = tensor.dtype != DType::kFloat64;
+  const auto [end, error] =
+      narrow ? std::to_chars(text, text + sizeof text, static_cast<float>(value)) : std::to_chars(text, text + sizeof text, value);
+  return {text, end};
+}
+
+const std::vector<std::string>* NamesFor(const Predictions& predictions, const std::string& output) {
+  const auto found = predictions.classes.find(output);
+  return found == predictions.classes.end() ? nullptr : &found->second;
+}
+
+// The names of the numbers of a row of an output; null if they have none.
+const std::vector<std::string>* ColumnsFor(const Predictions& predictions, const std::string& output, int64_t width) {
+  const auto found = predictions.columns.find(output);
+  return found == predictions.columns.end() || std::ssize(found->second) != width ? nullptr : &found->second;
+}
+
+template <typename Number>
+std::optional<Tensor> NumbersIn(const std::vector<std::string>& texts) {
+  std::vector<Number> numbers;
+  for (const std::string& text : texts) {
+    const std::optional<Number> number = ReadNumber<Number>(text);
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return Tensor::From<Number>(numbers, Shape{std::ssize(numbers)});
+}
+
+// A model may have an output of that name.
+bool HasFileColumn(const Predictions& predictions, int64_t rows) {
+  return std::ssize(predictions.files) == rows && rows > 0 && !predictions.outputs.contains(kFileColumn);
+}
+
+}  // namespace
+
+void WriteTable(const Predictions& predictions, const std::string& path, const std::function<void(std::string_view)>& write) {
+  constexpr size_t kPieceBytes = size_t{1} << 20;
+  std::string text;
+  int64_t rows = -1;
+  for (const auto& [name, tensor] : predictions.outputs) {
+    const int64_t own = tensor.shape().rank() > 0 ? tensor.shape()[0] : 0;
+    if (own == 0 || (rows >= 0 && own != rows)) {
+      throw Error(ErrorCode::kConfig, "'" + Escaped(name) + "' is " + tensor.shape().ToString() + ": a table must have one row per sample",
+                  Escaped(path, 4096), "use -o y.npz");
+    }
+    rows = own;
+    const int64_t width = tensor.elements() / rows;
+    const std::vector<std::string>* columns = ColumnsFor(predictions, name, width);
+    for (int64_t i = 0; i < width; ++i) {
+      const std::string column = columns != nullptr ? (*columns)[static_cast<size_t>(i)]
+                                 : width == 1       ? name
+                                                    : name + "." + std::to_string(i);
+      text += (text.empty() ? "" : ",") + CsvField(column);
+    }
+  }
+  for (auto kept = predictions.kept.rbegin(); kept != predictions.kept.rend(); ++kept) text = CsvField(kept->first) + "," + text;
+  const bool has_files = HasFileColumn(predictions, rows);
+  if (has_files) text = std::string(kFileColumn) + "," + text;
+  for (int64_t row = 0; row < rows; ++row) {
+    if (text.size() >= kPieceBytes) {
+      write(text);
+      text.clear();
+    }
+    text += "\n";
+    const char* before = "";
+    if (has_files) {
+      text += CsvField(predictions.files[static_cast<size_t>(row)]);
+      before = ",";
+    }
+    for (const auto& [name, texts] : predictions.kept) {
+      text += before + CsvField(texts[static_cast<size_t>(row)]);
+      before = ",";
+    }
+    for (const auto& [name, tensor] : predictions.outputs) {
+      const std::vector<std::string>* classes = NamesFor(predictions, name);
+      const int64_t width = tensor.elements() / rows;
+      for (int64_t at = row * width; at < (row + 1) * width; ++at, before = ",") {
+        const std::string* named = ClassNameAt(classes, tensor.view(), at);
+        text += before + (named != nullptr ? CsvField(*named) : TextOf(tensor.view(), at));
+      }
+    }
+  }
+  write(text + "\n");
+}
+
+std::string JsonOf(const Predictions& predictions) {
+  // A value of the library, in a list that grows, and the text.
+  constexpr int64_t kBytesOfNumber = 48;
+  int64_t numbers = 0;
+  for (const auto& [name, tensor] : predictions.outputs) numbers += tensor.elements();
+  RequireHostMemory(numbers * kBytesOfNumber, "JSON of " + WithCommas(numbers) + " numbers", "", "write a file: -o y.npz");
+  nlohmann::json line = nlohmann::json::object();
+  for (const auto& [name, tensor] : predictions.outputs) {
+    int64_t next = 0;
+    const nlohmann::json list = ListOf(tensor.view(), NamesFor(predictions, name), 0, next);
+    const bool is_table = tensor.shape().rank() == 2;
+    const std::vector<std::string>* columns = is_table ? ColumnsFor(predictions, name, tensor.shape()[1]) : nullptr;
+    if (columns == nullptr) line[name] = list;
+    for (size_t i = 0; columns != nullptr && i < columns->size(); ++i) {
+      for (const nlohmann::json& row : list) line[(*columns)[i]].push_back(row[i]);
+    }
+  }
+  for (const auto& [name, texts] : predictions.kept) line[name] = texts;
+  if (HasFileColumn(predictions, std::ssize(predictions.files))) line[kFileColumn] = predictions.files;
+  // File names need not be UTF-8.
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::map<std::string, Tensor> ArraysOf(const Predictions& predictions, const std::string& path) {
+  std::map<std::string, Tensor> arrays = predictions.outputs;
+  for (const auto& [name, texts] : predictions.kept) {
+    std::optional<Tensor> numbers = NumbersIn<int64_t>(texts);
+    if (!numbers) numbers = NumbersIn<double>(texts);
+    if (!numbers) {
+      throw Error(ErrorCode::kConfig, "the column '" + Escaped(name) + "' has text, and arrays are of numbers", Escaped(path, 4096),
+                  "use -o y.csv, or keep only columns of numbers");
+    }
+    arrays.emplace(name, *std::move(numbers));
+  }
+  return arrays;
+}
+
+std::vector<std::pair<std::string, std::vector<std::string>>> KeptColumns(const std::string& path, const std::string& format,
+                                                                          const std::string& selection) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> kept;
+  for (const std::string& name : FilesOf(path)) {
+    const DataFile file(name, format);
+    if (KindOfDataFile(file) != DataFileKind::kTable) {
+      throw Error(ErrorCode::kConfig, "only tables have columns that can be kept, and this is none", Escaped(name, 4096), "omit --keep");
+    }
+    const CsvOptions options = TableOptions(file);
+    const std::vector<std::string> columns = CsvSelected(name, selection, options);
+    std::vector<std::vector<std::string>> texts = ReadCsvText(name, columns, options);
+    for (size_t i = 0; i < columns.size(); ++i) {
+      if (i == kept.size()) kept.emplace_back(columns[i], std::vector<std::string>());
+      std::vector<std::string>& all = kept[i].second;
+      all.insert(all.end(), std::make_move_iterator(texts[i].begin()), std::make_move_iterator(texts[i].end()));
+    }
+  }
+  return kept;
+}
+
+}  // namespace gradloom
