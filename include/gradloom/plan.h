@@ -232,6 +232,9 @@ class Optimizer {
   // Scales the gradients of an update so that their global L2 norm is at most `bound`; 0: never.
   Optimizer& ClipNorm(double bound) { return Add("clip_norm", bound); }
 
+  // Clamps each element of an update's gradients to [-bound, bound]; 0: never. Not with ClipNorm.
+  Optimizer& ClipValue(double bound) { return Add("clip_value", bound); }
+
   // Keys of the configuration.
   const Settings& settings() const { return settings_; }
 

@@ -157,6 +157,7 @@ TEST(Optimizer, SaysWhatTheKeysSay) {
       {"adamax", Adamax{}, Adamax{.beta1 = 0.8, .beta2 = 0.9}, {{"beta1", "0.8"}, {"beta2", "0.9"}}},
       {"lamb", Lamb{}, Lamb{.eps = 1e-4, .weight_decay = 0.1}, {{"eps", "1e-4"}, {"weight_decay", "0.1"}}},
       {"clipping", Adam{}, Optimizer(Adam{}).ClipNorm(0.5), {{"clip_norm", "0.5"}}},
+      {"clipping elements", Adam{}, Optimizer(Adam{}).ClipValue(0.5), {{"clip_value", "0.5"}}},
       {"no decay", AdamW{}, Optimizer(AdamW{}).NoDecay({"1d", "layer2.*"}), {{"no_decay", "['1d', 'layer2.*']"}}},
       {"factors", Sgd{}, Optimizer(Sgd{}).LrScale({{"layer1.*", 0.1}, {"*.bias", 2}}), {{"lr_scale", "{'layer1.*' = 0.1, '*.bias' = 2}"}}},
   };

@@ -117,6 +117,7 @@ void ReadRecipe(const Json& json, TrainingCase& c) {
   for (const Json& term : json.at("losses")) c.recipe.losses.push_back(ReadLoss(term));
   c.recipe.optimizer = ReadOptimizer(json.at("optimizer"));
   c.recipe.optimizer.clip_norm = Get(json, "clip_grad_norm", 0.0);
+  c.recipe.optimizer.clip_value = Get(json, "clip_grad_value", 0.0);
   c.recipe.accumulate = Get<int64_t>(json, "grad_accumulation", 1);
   c.recipe.schedule.lr = c.recipe.optimizer.lr;
   c.lr_factors = Numbers(json, "lr_schedule");

@@ -30,8 +30,8 @@ SEED = int(os.environ.get("GRADLOOM_SEED", "1"))
 SECONDS = float(os.environ.get("GRADLOOM_WALK_SECONDS", "15"))
 LEAST_WALKS = 4
 # Flags that `check` and `compile` have as well.
-COMPILED = ("--optimizer", "--weight-decay", "--clip-norm", "--batch", "--micro-batch", "--accumulate", "--accumulate-by", "--precision", "--loss-scale", "--devices",
-            "--place", "--gather-to", "--sync-bn", "--freeze", "--threads")
+COMPILED = ("--optimizer", "--weight-decay", "--clip-norm", "--clip-value", "--batch", "--micro-batch", "--accumulate", "--accumulate-by",
+            "--precision", "--loss-scale", "--devices", "--place", "--gather-to", "--sync-bn", "--freeze", "--threads")
 # Tolerances for outputs and losses, relative to the largest: the second run sums in another order, or in another type, than the first.
 ROUNDING = {"fp32": 2e-5, "bf16": 5e-2, "fp16": 1e-2}
 
@@ -59,6 +59,7 @@ class Combination:
         options = ", class_axis=-1" if small_nets.is_language(self.model) else ""
         self.loss = ["--loss", f"cross_entropy(logits, label{options})"] + (["--loss", "mse(value, t)"] if "t" in self.train else [])
         self.devices = rng.choice([1, 1, 1, 2, 2, 3, 4])
+        self.clipping = rng.choice(["--clip-norm", "--clip-norm", "--clip-value"])
         self.flags = {**self.arithmetic(), **self.placing(), **self.watching()}
 
     def maybe(self, share, name, *values):
@@ -68,7 +69,7 @@ class Combination:
         rng, maybe = self.rng, self.maybe
         batch = rng.choice([1, 3, 4, 5, 8, 10, 16, 32])
         made = {"--optimizer": rng.choice("sgd momentum nesterov adam adamw rmsprop adagrad adadelta adamax lamb".split()),
-                "--lr": rng.choice(["0.01", "0.003", "0.05"]), **maybe(0.4, "--weight-decay", "0.01"), **maybe(0.4, "--clip-norm", "1", "0.1"),
+                "--lr": rng.choice(["0.01", "0.003", "0.05"]), **maybe(0.4, "--weight-decay", "0.01"), **maybe(0.4, self.clipping, "1", "0.1"),
                 "--schedule": rng.choice("constant linear cosine step one_cycle".split()), **maybe(0.4, "--warmup", "2", "20%"), "--batch": batch,
                 "--precision": rng.choice(["fp32"] * 4 + ["bf16", "fp16"]), **maybe(0.15, "--loss-scale", "dynamic", "1024", "off"),
                 **maybe(0.2, "--freeze", small_nets.layers(self.model)[0] + "*"), "--on-nan": rng.choice(["stop", "stop", "skip"]),
@@ -358,7 +359,7 @@ class Walk:
         """Compares with a run from the start with other flags."""
         other = f"runs/{self.name()}"
         shutil.copytree(self.base, other)
-        flags = {**self.drawn.maybe(0.7, "--lr", "0.007"), **self.drawn.maybe(0.3, "--clip-norm", "0.7"), **self.drawn.maybe(0.3, "--schedule", "step")}
+        flags = {**self.drawn.maybe(0.7, "--lr", "0.007"), **self.drawn.maybe(0.3, self.drawn.clipping, "0.7"), **self.drawn.maybe(0.3, "--schedule", "step")}
         self.command(["resume", other, "--from", "start", *as_words(flags)])
         self.same(other, base=self.run(flags))
 

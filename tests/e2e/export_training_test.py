@@ -17,7 +17,7 @@ ROWS, BATCH = 20, 8  # two full batches and a smaller one
 TRAINING = "ai.onnx.preview.training"
 
 OPTIMIZERS = {
-    "sgd": "--optimizer sgd --weight-decay 0.01",
+    "sgd": "--optimizer sgd --weight-decay 0.01 --clip-value 0.05",
     "momentum": "--optimizer momentum --momentum 0.8 --weight-decay 0.01",
     "nesterov": "--optimizer nesterov --clip-norm 0.2",
     "adam": "--optimizer adam --weight-decay 0.02",

@@ -59,6 +59,7 @@ std::vector<OptimizerOptions> AllOptimizers() {
     all.insert(all.end(), {plain, decayed});
   }
   all.push_back({.type = "sgd", .lr = 0.1, .momentum = 0.9, .dampening = 0.3});
+  all.push_back({.type = "sgd", .lr = 0.1, .momentum = 0.9, .clip_value = 0.2});
   all.push_back({.type = "adam", .lr = 0.1, .eps = 0});
   all.push_back({.type = "adam", .lr = 0.1, .weight_decay = 0.1, .amsgrad = true});
   all.push_back({.type = "adamw", .lr = 0.1, .weight_decay = 0.1, .amsgrad = true});

@@ -146,6 +146,8 @@ constexpr Key kKeys[] = {
     {"optimizer.eps", "--eps", kNumber, kAll, "", "epsilon added to a divisor; default: the optimizer's own", "", 0, "epsilon"},
     {"optimizer.clip_norm", "--clip-norm", kNumber, kAll, "0", "bound on the global norm of the gradients; 0: none", "", 0,
      "clip grad_clip max_grad_norm"},
+    {"optimizer.clip_value", "--clip-value", kNumber, kAll, "0", "bound on the magnitude of each element of the gradients; 0: none", "", 0,
+     "clipvalue clip_grad_value"},
     {"optimizer.no_decay",
      "--no-decay",
      kTexts,

@@ -75,6 +75,8 @@ void CheckRanges(const OptimizerOptions& o) {
   check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, "the betas must be in [0, 1)");
   check(std::isfinite(o.momentum) && o.momentum >= 0, "the momentum must be finite and at least 0");
   check(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "the bound on the gradient norm must be finite and at least 0");
+  check(std::isfinite(o.clip_value) && o.clip_value >= 0, "the bound on the elements of gradients must be finite and at least 0");
+  check(o.clip_norm == 0 || o.clip_value == 0, "gradients are clipped by their norm or by their elements, not by both");
   check(std::isfinite(o.dampening), "the dampening must be finite");
   check(!(o.nesterov || o.type == "nesterov") || o.dampening == 0, "nesterov has no dampening");
   check(o.alpha >= 0 && o.alpha <= 1, "alpha must be in [0, 1]");
@@ -173,7 +175,11 @@ class Updates {
     const UpdateRates rates = RatesOf(options_, name, type.shape.rank() < 2 || vectors_.contains(parameter));
     if (rates.weight_decay != 0) attributes.set("weight_decay", rates.weight_decay);
     SetLrScale(rates, attributes);
-    const ValueId factor = factor_ == kNoValue ? kNoValue : b_.Cast(factor_, type.dtype);
+    ValueId factor = factor_ == kNoValue ? kNoValue : b_.Cast(factor_, type.dtype);
+    if (options_.clip_value > 0) {
+      gradient = Clamped(factor == kNoValue ? gradient : b_.Mul(gradient, factor));
+      factor = kNoValue;
+    }
     std::vector<ValueId> inputs{parameter, gradient, LearningRate(type.dtype), step_, factor, apply_};
     std::vector<ValueId> replaced{parameter};
     for (const std::string& state : rule_.states) {
@@ -192,6 +198,11 @@ class Updates {
  private:
   // Updates multiply all gradients by this factor too.
   void Multiply(ValueId factor) { factor_ = factor_ == kNoValue ? factor : b_.Mul(b_.Cast(factor_, b_.dtype(factor)), factor); }
+
+  ValueId Clamped(ValueId gradient) {
+    const DType dtype = b_.dtype(gradient);
+    return b_.Op("Clip", {gradient, b_.Scalar(-options_.clip_value, dtype), b_.Scalar(options_.clip_value, dtype)});
+  }
 
   static Tensor Filled(const ValueType& type, double value) {
     Tensor doubles(DType::kFloat64, type.shape);

@@ -37,7 +37,8 @@ struct OptimizerOptions {
   double initial_accumulator_value = 0;  // adagrad
   bool no_decay_1d = false;              // decay only tensors of rank 2 and more that are no StoredVectors
   std::vector<ParameterGroup> groups;
-  double clip_norm = 0;  // bound on the global L2 norm of all gradients; 0: none
+  double clip_norm = 0;   // bound on the global L2 norm of all gradients; 0: none
+  double clip_value = 0;  // bound on the magnitude of each element of a gradient; 0: none, and not with clip_norm
 };
 
 // The rates of the update of one parameter.
@@ -53,11 +54,11 @@ UpdateRates RatesOf(const OptimizerOptions& options, const std::string& name, bo
 std::vector<std::string> OptimizerTypes();
 
 // Appends one update for each parameter (`gradients`: parameter -> gradient), in phase kUpdate: next values of the parameter and of its
-// states, which are created here as "<parameter>/exp_avg" and so on. With clipping, gradients are scaled by min(1, clip_norm / (norm +
-// 1e-6)), and the norm before clipping is returned; otherwise kNoValue. `scale`: the scale of the loss whose gradients these are. They are
-// divided by it, and nothing is updated if one of them is not finite. `vectors`: parameters that count as tensors of rank 1. `weight`
-// (int64 []): if given, the gradients are sums of batches with that weight and are divided by it, or by 1 if it is 0. Throws Error(kConfig)
-// for an unknown type, an option out of range, or a group without parameters.
+// states, which are created here as "<parameter>/exp_avg" and so on. With clip_norm, gradients are scaled by min(1, clip_norm / (norm +
+// 1e-6)), and the norm before clipping is returned; otherwise kNoValue. With clip_value, their elements are clamped. `scale`: the scale of
+// the loss whose gradients these are. They are divided by it, and nothing is updated if one of them is not finite. `vectors`: parameters
+// that count as tensors of rank 1. `weight` (int64 []): if given, the gradients are sums of batches with that weight and are divided by it,
+// or by 1 if it is 0. Throws Error(kConfig) for an unknown type, an option out of range, or a group without parameters.
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
                      const LossScale& scale = {}, const std::set<ValueId>& vectors = {}, ValueId weight = kNoValue);
 

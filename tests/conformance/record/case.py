@@ -36,6 +36,7 @@ class Case:
     batch_size: int = 8
     batch_sizes: list[int] | None = None
     clip_grad_norm: float | None = None
+    clip_grad_value: float | None = None
     lr_schedule: list[float] | None = None
     grad_accumulation: int = 1
     frozen: tuple[str, ...] = ()  # prefixes of the names of parameters that are not trained

@@ -78,7 +78,8 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
     _write_arrays(folder, case, batches, runs, initial, grads[0], params[0], {i.name for i in model.graph.initializer})
     description = {
         "name": case.name, "model": "model.onnx", "inputs": list(case.inputs), "targets": list(case.targets), "outputs": list(case.outputs),
-        "losses": case.losses, "optimizer": case.optimizer, "clip_grad_norm": case.clip_grad_norm, "lr_schedule": case.lr_schedule,
+        "losses": case.losses, "optimizer": case.optimizer, "clip_grad_norm": case.clip_grad_norm,
+        "clip_grad_value": case.clip_grad_value, "lr_schedule": case.lr_schedule,
         "grad_accumulation": case.grad_accumulation, "steps": len(batches), "batch_size": case.batch_size, "batch_sizes": case.sizes,
         "exporter": case.exporter, "opset": exporting.actual_opset(model),
         "export_options": {"mode": case.mode, "optimize" if case.exporter == "dynamo" else "do_constant_folding": case.optimize},

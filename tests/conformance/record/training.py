@@ -109,6 +109,8 @@ def _train(case: Case, module: nn.Module, batches: list[Batch]) -> Run:
         if (k + 1) % n == 0:
             if case.clip_grad_norm is not None:
                 nn.utils.clip_grad_norm_(named.values(), case.clip_grad_norm)
+            if case.clip_grad_value is not None:
+                nn.utils.clip_grad_value_(named.values(), case.clip_grad_value)
             for group, lr in zip(optimizer.param_groups, base):
                 group["lr"] = lr * (case.lr_schedule[k] if case.lr_schedule else 1.0)
             optimizer.step()

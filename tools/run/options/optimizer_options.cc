@@ -91,6 +91,7 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
   o.lr = c.Number("optimizer.lr");
   o.weight_decay = c.Number("optimizer.weight_decay");
   o.clip_norm = c.Number("optimizer.clip_norm");
+  o.clip_value = c.Number("optimizer.clip_value");
   o.beta1 = c.Number("optimizer.beta1");
   o.beta2 = c.Number("optimizer.beta2");
   if (c.is_set("optimizer.eps")) o.eps = c.Number("optimizer.eps");

@@ -73,6 +73,9 @@ def _clipping():
     yield case("clip_adamw", optimizer("adamw"), clip_grad_norm=0.5)
     yield case("clip_weight_decay", optimizer("sgd", weight_decay=0.2), clip_grad_norm=0.25, notes="decay is added to the clipped gradient")
     yield case("clip_accumulate", optimizer("sgd"), clip_grad_norm=0.25, grad_accumulation=2, notes="the accumulated gradient is clipped, once")
+    yield case("clip_value_sgd", optimizer("sgd"), clip_grad_value=0.03)
+    yield case("clip_value_adamw_accumulate", optimizer("adamw", weight_decay=0.1), clip_grad_value=0.02, grad_accumulation=2,
+               notes="the elements of the accumulated gradient are clipped, once; decay is not")
     yield case("clip_frozen", optimizer("sgd"), clip_grad_norm=0.25, frozen=("fc1",), notes="frozen parameters do not count in the norm")
 
 
