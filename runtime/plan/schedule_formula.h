@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <vector>
 
 #include "runtime/plan/plan.h"
 
@@ -41,15 +42,51 @@ D OneCycle(const Schedule& s, N step) {
   return Select(at <= top, up, down);
 }
 
+// One factor at each of the milestones, which are counted from the first update.
+template <typename D, typename N>
+D MultiStep(const Schedule& s, N step) {
+  D rate(s.lr);
+  double reduced = s.lr;
+  for (const int64_t milestone : s.attributes.Ints("milestones")) {
+    reduced *= s.attributes.Float("gamma", 0.1);
+    rate = Select(step < milestone, rate, D(reduced));
+  }
+  return rate;
+}
+
+// As transformers.get_inverse_sqrt_schedule: without a warm-up, of which the root is taken, as after 10,000 steps of one.
+template <typename D, typename N>
+D InverseRoot(const Schedule& s, N step, int64_t warmup) {
+  using std::pow;
+  const int64_t scale = warmup > 0 ? warmup : 10'000;
+  return s.lr * pow(D(D(step + (scale - warmup)) / static_cast<double>(scale)), D(-0.5));
+}
+
+template <typename D, typename N>
+D CosineRestarts(const Schedule& s, N after, int64_t length) {
+  const double min_lr = s.attributes.Float("min_lr", 0);
+  if (length < 1) return D(min_lr);
+  const N cycles = N(Smaller(after, N(length)) * s.attributes.Int("cycles", 1));
+  const N within = N(cycles - N(cycles / length) * length);
+  return Select(after < length, CosineBetween(s.lr, min_lr, D(D(within) / static_cast<double>(length))), D(min_lr));
+}
+
 template <typename D, typename N>
 D AfterWarmup(const Schedule& s, N step, int64_t warmup) {
   using std::pow;
   const double lr = s.lr;
-  if (s.kind == "step") return lr * pow(D(s.attributes.Float("gamma", 0.1)), D(N(step - warmup) / StepSize(s)));
+  if (s.kind == "multi_step") return MultiStep<D>(s, step);
+  if (s.kind == "inverse_sqrt") return InverseRoot<D>(s, step, warmup);
+  const double gamma = s.attributes.Float("gamma", 0.1);
+  if (s.kind == "step") return lr * pow(D(gamma), D(N(step - warmup) / StepSize(s)));
+  if (s.kind == "exponential") return lr * pow(D(gamma), D(D(step - warmup) / static_cast<double>(StepSize(s))));
   const int64_t length = TotalSteps(s) - warmup;
+  if (s.kind == "cosine_restarts") return CosineRestarts<D>(s, N(step - warmup), length);
   const D share = length < 1 ? D(1) : Smaller(D(1), D(D(step - warmup) / static_cast<double>(length)));
   if (s.kind == "linear") return lr * (1 - share);
-  return CosineBetween(lr, s.attributes.Float("min_lr", 0), share);
+  const double min_lr = s.attributes.Float("min_lr", 0);
+  if (s.kind == "polynomial") return min_lr + (lr - min_lr) * pow(D(1 - share), D(s.attributes.Float("power", 1)));
+  return CosineBetween(lr, min_lr, share);
 }
 
 // The learning rate of the update that follows `step` (at least 0) updates. The schedule must pass CheckSchedule.

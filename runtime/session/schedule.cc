@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/joined.h"
 #include "runtime/plan/schedule_formula.h"
@@ -17,31 +20,58 @@ using schedule_formula::StepSize;
 using schedule_formula::TotalSteps;
 using schedule_formula::WarmupSteps;
 
-constexpr std::string_view kKinds[] = {"constant", "linear", "cosine", "step", "one_cycle"};
+constexpr std::string_view kKinds[] = {"constant", "linear",     "polynomial",  "cosine",       "cosine_restarts",
+                                       "step",     "multi_step", "exponential", "inverse_sqrt", "one_cycle"};
+constexpr std::string_view kEnding[] = {"linear", "polynomial", "cosine", "cosine_restarts", "one_cycle"};
 
 [[noreturn]] void Refuse(const Schedule& schedule, const std::string& what, const std::string& help = "") {
   throw Error(ErrorCode::kConfig, "schedule " + Escaped(schedule.kind) + ": " + what, "", help);
+}
+
+bool IsOneOf(const std::string& kind, std::span<const std::string_view> kinds) { return std::ranges::find(kinds, kind) != kinds.end(); }
+
+void CheckFactors(const Schedule& schedule) {
+  for (const char* name : {"gamma", "min_lr", "power"}) {
+    const double value = schedule.attributes.Float(name, 0);
+    if (!std::isfinite(value) || value < 0) Refuse(schedule, std::string(name) + " must be finite and at least 0");
+  }
+}
+
+void CheckMilestones(const Schedule& schedule) {
+  const std::vector<int64_t> milestones = schedule.attributes.Ints("milestones");
+  if (milestones.empty()) Refuse(schedule, "there are no milestones", "give the updates at which the rate falls: --milestones 50%,75%");
+  if (milestones.front() < 0 || std::ranges::adjacent_find(milestones, std::greater_equal()) != milestones.end())
+    Refuse(schedule, "the milestones must ascend");
 }
 
 }  // namespace
 
 void CheckSchedule(const Schedule& schedule) {
   const std::string& kind = schedule.kind;
-  if (std::ranges::find(kKinds, kind) == std::end(kKinds)) {
+  if (!IsOneOf(kind, kKinds)) {
     throw Error(ErrorCode::kConfig, "unknown schedule '" + Escaped(kind) + "'", "", "expected one of: " + Joined(kKinds));
   }
   if (!std::isfinite(schedule.lr) || schedule.lr < 0) Refuse(schedule, "the learning rate must be finite and at least 0");
   const int64_t total = TotalSteps(schedule), warmup = WarmupSteps(schedule);
   if (warmup < 0)
     Refuse(schedule, "the warm-up must not be negative, got " + std::to_string(warmup) + " steps", "use --warmup 500, or --warmup 5%");
-  if (kind == "linear" || kind == "cosine" || kind == "one_cycle") {
+  CheckFactors(schedule);
+  if (schedule.attributes.has(kUnknownShare)) {
+    Refuse(schedule, "a part of it is a share of the run, whose number of steps is unknown",
+           "set train.steps (--steps N), or --epochs N of a run, or give numbers of updates");
+  }
+  if (kind == "multi_step") CheckMilestones(schedule);
+  // Their product is computed.
+  if (const int64_t cycles = schedule.attributes.Int("cycles", 1); cycles < 1 || !CheckedMul(cycles, std::max<int64_t>(total, 1)))
+    Refuse(schedule, "the number of cycles must be at least 1 and at most that of steps, got " + std::to_string(cycles));
+  if (IsOneOf(kind, kEnding)) {
     if (total < 1) Refuse(schedule, "the number of steps is unknown", "set train.steps (--steps N), or --epochs N of a run");
     if (warmup > total) {
       Refuse(schedule, "the warm-up of " + std::to_string(warmup) + " steps is longer than the run of " + std::to_string(total),
              "use --warmup 5%, or a longer run");
     }
   }
-  if (kind == "step") {
+  if (kind == "step" || kind == "exponential") {
     if (total < 1 && !schedule.attributes.has("step_size")) {
       Refuse(schedule, "the number of steps and step_size are both unknown",
              "set --step-size N, or train.steps (--steps N), or --epochs N of a run");

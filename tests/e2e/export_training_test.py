@@ -34,6 +34,11 @@ SCHEDULES = {
     "cosine": "--schedule cosine --warmup 2 --min-lr 0.001",
     "step": "--schedule step --step-size 2 --gamma 0.3",
     "one_cycle": "--schedule one_cycle",
+    "polynomial": "--schedule polynomial --power 2 --min-lr 0.001",
+    "restarts": "--schedule cosine_restarts --cycles 2 --warmup 1",
+    "milestones": "--schedule multi_step --milestones 1,50% --gamma 0.3",
+    "exponential": "--schedule exponential --gamma 0.5",
+    "inverse_sqrt": "--schedule inverse_sqrt --warmup 2",
     "warmup": "--warmup 3",
 }
 # For the outputs `scores` [N,3], `classes` [N,4,3] and `chance` [N,3], which lies in (0, 1).

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/session/schedule.h"
 #include "tools/run/options/key_values.h"
 
 namespace gradloom {
@@ -18,6 +20,8 @@ constexpr double kMomentum = 0.9;
 
 // In the list of patterns of parameters without weight decay: those with fewer than two dimensions.
 constexpr std::string_view kOneDimension = "1d";
+
+constexpr double kMostUpdates = 1e12;  // that train.steps takes
 
 // Options that only some of the optimizers or schedules have.
 constexpr struct {
@@ -34,9 +38,12 @@ constexpr struct {
     {"optimizer.rho", "adadelta"},
     {"optimizer.lr_decay", "adagrad"},
     {"optimizer.initial_accumulator_value", "adagrad"},
-    {"schedule.min_lr", "cosine"},
-    {"schedule.gamma", "step"},
-    {"schedule.step_size", "step"},
+    {"schedule.min_lr", "polynomial, cosine, cosine_restarts"},
+    {"schedule.gamma", "step, multi_step, exponential"},
+    {"schedule.step_size", "step, exponential"},
+    {"schedule.milestones", "multi_step"},
+    {"schedule.power", "polynomial"},
+    {"schedule.cycles", "cosine_restarts"},
 };
 
 // Whether a comma-separated list has the word.
@@ -71,6 +78,27 @@ std::vector<ParameterGroup> GroupsOf(const Configuration& c) {
   std::stable_sort(groups.begin() + static_cast<std::ptrdiff_t>(scales), groups.end(),
                    [&](const ParameterGroup& a, const ParameterGroup& b) { return letters(a) > letters(b); });
   return groups;
+}
+
+// A number of updates: "500", or a share of the run: "5%". 0 for a share of an unknown length, which is noted in `schedule`.
+int64_t UpdatesIn(const std::string& text, const char* key, int64_t total_updates, Schedule& schedule) {
+  const bool share = !text.empty() && text.back() == '%';
+  const double value = ParseNumber(share ? text.substr(0, text.size() - 1) : text, key);
+  if (!(std::abs(value) <= kMostUpdates)) throw Error(ErrorCode::kConfig, std::string(key) + " is out of range: " + Escaped(text));
+  if (!share) return std::llround(value);
+  if (total_updates < 1) schedule.attributes.set(kUnknownShare, int64_t{1});
+  return std::llround(value / 100 * static_cast<double>(total_updates));
+}
+
+std::vector<int64_t> MilestonesIn(const std::string& text, int64_t total_updates, Schedule& schedule) {
+  std::vector<int64_t> milestones;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const size_t first = part.find_first_not_of(' '), last = part.find_last_not_of(' ');
+    part = first == std::string::npos ? "" : part.substr(first, last - first + 1);
+    milestones.push_back(UpdatesIn(part, "schedule.milestones", total_updates, schedule));
+  }
+  return milestones;
 }
 
 }  // namespace
@@ -119,14 +147,17 @@ Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates) {
   if (made.kind != "constant") attributes.set("total_steps", total_updates);
   Reading(configuration, "schedule.warmup", [&] {
     const std::string& warmup = configuration.Text("schedule.warmup");
-    if (warmup.empty()) return;
-    const bool share = warmup.back() == '%';
-    const double value = ParseNumber(share ? warmup.substr(0, warmup.size() - 1) : warmup, "schedule.warmup");
-    attributes.set("warmup_steps", static_cast<int64_t>(std::llround(share ? value / 100 * static_cast<double>(total_updates) : value)));
+    if (!warmup.empty()) attributes.set("warmup_steps", UpdatesIn(warmup, "schedule.warmup", total_updates, made));
+  });
+  Reading(configuration, "schedule.milestones", [&] {
+    const std::string& milestones = configuration.Text("schedule.milestones");
+    if (!milestones.empty()) attributes.set("milestones", MilestonesIn(milestones, total_updates, made));
   });
   if (configuration.is_set("schedule.min_lr")) attributes.set("min_lr", configuration.Number("schedule.min_lr"));
   if (configuration.is_set("schedule.gamma")) attributes.set("gamma", configuration.Number("schedule.gamma"));
   if (configuration.is_set("schedule.step_size")) attributes.set("step_size", configuration.Integer("schedule.step_size"));
+  if (configuration.is_set("schedule.power")) attributes.set("power", configuration.Number("schedule.power"));
+  if (configuration.is_set("schedule.cycles")) attributes.set("cycles", configuration.Integer("schedule.cycles"));
   return made;
 }
 
