@@ -336,7 +336,7 @@ class CommandTest(unittest.TestCase):
         sample_files.write("option.toml", b"version = 1\n[schedule]\ngamma = 0.2\n")
         for files in (["other.toml", "option.toml"], ["option.toml", "other.toml", "option.toml"]):
             refused = self.train_with("x", *(word for file in files for word in ("-c", file)), code=4)
-            self.assertIn("schedule.gamma is an option of step, and the schedule is cosine\n  --> option.toml:3:1", refused.stderr)
+            self.assertIn("schedule.gamma is an option of step, multi_step, exponential, and the schedule is cosine\n  --> option.toml:3:1", refused.stderr)
         # Earlier releases stored and ignored options of others.
         path = "runs/same_schedule/config.toml"
         stored = sample_files.read(path)
@@ -418,6 +418,21 @@ class CommandTest(unittest.TestCase):
     def test_times_and_warm_ups_that_are_wrong_are_told_to_a_process_by_itself(self):
         self.assertIn("help: expected 90s or 10min", self.train_with("x", "--collective-timeout", "5x", code=4).stderr)
         self.assertIn("--warmup 5%", self.train_with("x", "--schedule", "cosine", "--warmup", "5000", code=4).stderr)
+
+    def test_milestones(self):
+        multi_step = ["--schedule", "multi_step", "--gamma", "0.5", "--batch", "5", "--log-every", "1"]
+        self.train_with("milestones", *multi_step, "--milestones", "2, 50%,11")
+        logged = [json.loads(line) for line in sample_files.read("runs/milestones/metrics.jsonl").splitlines()]
+        rates = [line["lr"] for line in logged if line.get("split") == "train" and "samples_per_s" in line]
+        np.testing.assert_allclose(rates, [0.1] * 2 + [0.05] * 4 + [0.025] * 5 + [0.0125], rtol=1e-6)
+        for wrong, said in {"75%,50%": "the milestones must ascend", "": "there are no milestones", "3,x": "'x' is not a number",
+                            "1e300": "schedule.milestones is out of range"}.items():
+            self.assertIn(said, self.train_with("x", *multi_step, "--milestones", wrong, code=4).stderr)
+        # Without a number of steps nothing is a share of the run.
+        for share in (["--schedule", "multi_step", "--milestones", "50%"], ["--warmup", "5%"]):
+            refused = self.run_command(["compile", "model.onnx", *LOSS, *share, "-o", "share.plan"], 4)
+            self.assertIn("a share of the run, whose number of steps is unknown", refused.stderr)
+            self.run_command(["compile", "model.onnx", *LOSS, *share, "--steps", "100", "-o", "share.plan"])
 
     def test_reports_during_a_run(self):
         done = self.train_with("reports", "--batch", "6", "--eval-split", "20%", "--eval-every", "3", "--report-every", "2", "--report", "json")
