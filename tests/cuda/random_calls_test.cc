@@ -199,8 +199,9 @@ TEST(CudaRandomCalls, QuantizedProducts) {
 }
 
 TEST(CudaRandomCalls, Spectra) {
-  ForEachSeed(20, [](Random& r) {
-    const int64_t n = r.Int(1, 12), length = r.Int(1, 14), parts = r.Int(1, 2), inner = r.Int(1, 3);
+  ForEachSeed(30, [](Random& r) {
+    // From 32 points on transforms are divided.
+    const int64_t most = r.Coin() ? 14 : 90, n = r.Int(1, most), length = r.Int(1, most), parts = r.Int(1, 2), inner = r.Int(1, 3);
     const bool inverse = r.Coin(), onesided = (inverse ? parts == 2 : parts == 1) && r.Coin();
     const int64_t bins = onesided && !inverse ? length / 2 + 1 : length;
     const Attributes attributes{{"inverse", int64_t{inverse}}, {"onesided", int64_t{onesided}}};
@@ -220,6 +221,16 @@ TEST(CudaRandomCalls, Spectra) {
                 .Known(),
             allowed);
   });
+}
+
+// More transforms than are computed at a time.
+TEST(CudaRandomCalls, ManySpectra) {
+  Random r(1);
+  const int64_t lines = 30'000, length = 36;
+  Compare(Case("DFT", "", {r.Reals({lines, length, 1}), Tensor::Scalar<int64_t>(length), Tensor::Scalar<int64_t>(1)},
+               {Out(DType::kFloat64, {lines, length / 2 + 1, 2})}, {{"onesided", int64_t{1}}})
+              .Known(),
+          1e-15 * 16 * static_cast<double>(length + 1));
 }
 
 // Decision trees in the form of attributes, generated from their roots down.

@@ -1,5 +1,7 @@
-// Fourier transforms by their definition, and the weights that map spectra to mel bins.
+// Fourier transforms, and the weights that map spectra to mel bins.
 #include "kernels/cuda/rows/signal.h"
+
+#include <algorithm>
 
 #include "kernels/cuda/rows/rows.h"
 
@@ -35,13 +37,29 @@ std::string RejectsMel(const KernelCall& call) {
   return Layouts(call);
 }
 
-// The roots of unity.
-int64_t RootBytes(const KernelCall& call) { return TransformLength(call) * 16; }
+constexpr int64_t kComplexBytes = 16;
+
+// Transforms of fewer points are not worth a second launch.
+constexpr int64_t kFewPoints = 32;
+constexpr int64_t kPointsAtATime = 1 << 20;
+
+// The roots of unity, and the results of the first halves of the transforms.
+int64_t TransformBytes(const KernelCall& call) {
+  const int64_t n = TransformLength(call);
+  int64_t points = n;
+  if (SplitTransform(n).rows > 1) {
+    const Shape& to = call.outputs[0].shape;
+    const int64_t axis = call.op == "STFT" ? 2 : NormalAxis(call.ConstantInts(2, {-2}).at(0), call.inputs[0].shape.rank()).value_or(0);
+    const int64_t along = to[static_cast<int>(axis)] * to[to.rank() - 1];
+    points += TransformsAtATime(along == 0 ? 0 : to.elements() / along, n) * n;
+  }
+  return points * kComplexBytes;
+}
 
 constexpr KernelRow kRows[] = {
-    {.name = "cuda.DFT", .op = "DFT", .domain = "", .device = DeviceKind::kCuda, .rejects = RejectsDft, .scratch_bytes = RootBytes},
+    {.name = "cuda.DFT", .op = "DFT", .domain = "", .device = DeviceKind::kCuda, .rejects = RejectsDft, .scratch_bytes = TransformBytes},
     {.name = "cuda.MelWeightMatrix", .op = "MelWeightMatrix", .domain = "", .device = DeviceKind::kCuda, .rejects = RejectsMel},
-    {.name = "cuda.STFT", .op = "STFT", .domain = "", .device = DeviceKind::kCuda, .rejects = RejectsStft, .scratch_bytes = RootBytes},
+    {.name = "cuda.STFT", .op = "STFT", .domain = "", .device = DeviceKind::kCuda, .rejects = RejectsStft, .scratch_bytes = TransformBytes},
 };
 
 }  // namespace
@@ -55,6 +73,19 @@ int64_t cuda_rows::TransformLength(const KernelCall& call) {
   const Shape& of = to_real ? call.outputs[0].shape : call.inputs[0].shape;
   const auto axis = NormalAxis(call.ConstantInts(2, {-2}).at(0), of.rank());
   return call.ConstantInts(1, {axis ? of[*axis] : 0}).at(0);
+}
+
+cuda_rows::TransformSplit cuda_rows::SplitTransform(int64_t length) {
+  TransformSplit split{1, length};
+  if (length < kFewPoints) return split;
+  for (int64_t rows = 2; rows * rows <= length; ++rows) {
+    if (length % rows == 0) split = {rows, length / rows};
+  }
+  return split;
+}
+
+int64_t cuda_rows::TransformsAtATime(int64_t lines, int64_t length) {
+  return std::min(lines, std::max<int64_t>(1, kPointsAtATime / length));
 }
 
 std::span<const KernelRow> CudaSignalRows() { return kRows; }
