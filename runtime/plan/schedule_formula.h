@@ -54,6 +54,20 @@ D MultiStep(const Schedule& s, N step) {
   return rate;
 }
 
+inline int64_t DecaySteps(const Schedule& s) {
+  return s.attributes.Int("decay_steps", std::min((TotalSteps(s) + 4) / 5, TotalSteps(s) - WarmupSteps(s)));
+}
+
+// Warm-up, stable, decay: along a line at the end.
+template <typename D, typename N>
+D StableThenDecay(const Schedule& s, N step) {
+  const double min_lr = s.attributes.Float("min_lr", 0);
+  const int64_t decay = DecaySteps(s), stable = TotalSteps(s) - decay;
+  if (decay < 1) return D(s.lr);
+  const D share = Smaller(D(1), D(D(step - stable) / static_cast<double>(decay)));
+  return Select(step < stable, D(s.lr), D(s.lr - (s.lr - min_lr) * share));
+}
+
 // As transformers.get_inverse_sqrt_schedule: without a warm-up, of which the root is taken, as after 10,000 steps of one.
 template <typename D, typename N>
 D InverseRoot(const Schedule& s, N step, int64_t warmup) {
@@ -76,6 +90,7 @@ D AfterWarmup(const Schedule& s, N step, int64_t warmup) {
   using std::pow;
   const double lr = s.lr;
   if (s.kind == "multi_step") return MultiStep<D>(s, step);
+  if (s.kind == "wsd") return StableThenDecay<D>(s, step);
   if (s.kind == "inverse_sqrt") return InverseRoot<D>(s, step, warmup);
   const double gamma = s.attributes.Float("gamma", 0.1);
   if (s.kind == "step") return lr * pow(D(gamma), D(N(step - warmup) / StepSize(s)));

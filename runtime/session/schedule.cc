@@ -16,13 +16,14 @@
 namespace gradloom {
 namespace {
 
+using schedule_formula::DecaySteps;
 using schedule_formula::StepSize;
 using schedule_formula::TotalSteps;
 using schedule_formula::WarmupSteps;
 
-constexpr std::string_view kKinds[] = {"constant", "linear",     "polynomial",  "cosine",       "cosine_restarts",
-                                       "step",     "multi_step", "exponential", "inverse_sqrt", "one_cycle"};
-constexpr std::string_view kEnding[] = {"linear", "polynomial", "cosine", "cosine_restarts", "one_cycle"};
+constexpr std::string_view kKinds[] = {"constant",   "linear",      "polynomial", "cosine",       "cosine_restarts", "step",
+                                       "multi_step", "exponential", "wsd",        "inverse_sqrt", "one_cycle"};
+constexpr std::string_view kEnding[] = {"linear", "polynomial", "cosine", "cosine_restarts", "wsd", "one_cycle"};
 
 [[noreturn]] void Refuse(const Schedule& schedule, const std::string& what, const std::string& help = "") {
   throw Error(ErrorCode::kConfig, "schedule " + Escaped(schedule.kind) + ": " + what, "", help);
@@ -61,6 +62,11 @@ void CheckSchedule(const Schedule& schedule) {
            "set train.steps (--steps N), or --epochs N of a run, or give numbers of updates");
   }
   if (kind == "multi_step") CheckMilestones(schedule);
+  if (const int64_t decay = DecaySteps(schedule); kind == "wsd" && total > 0 && (decay < 0 || warmup > total - decay))
+    Refuse(schedule,
+           "a warm-up of " + std::to_string(warmup) + " and a decay of " + std::to_string(decay) + " steps do not fit into the run of " +
+               std::to_string(total),
+           "use --warmup 5% and --decay-phase 20%, or a longer run");
   // Their product is computed.
   if (const int64_t cycles = schedule.attributes.Int("cycles", 1); cycles < 1 || !CheckedMul(cycles, std::max<int64_t>(total, 1)))
     Refuse(schedule, "the number of cycles must be at least 1 and at most that of steps, got " + std::to_string(cycles));

@@ -70,7 +70,7 @@ class Combination:
         batch = rng.choice([1, 3, 4, 5, 8, 10, 16, 32])
         made = {"--optimizer": rng.choice("sgd momentum nesterov adam adamw rmsprop adagrad adadelta adamax lamb".split()),
                 "--lr": rng.choice(["0.01", "0.003", "0.05"]), **maybe(0.4, "--weight-decay", "0.01"), **maybe(0.4, self.clipping, "1", "0.1"),
-                "--schedule": rng.choice("constant linear cosine step one_cycle polynomial cosine_restarts exponential inverse_sqrt".split()), **maybe(0.4, "--warmup", "2", "20%"), "--batch": batch,
+                "--schedule": rng.choice("constant linear cosine step one_cycle polynomial cosine_restarts exponential wsd inverse_sqrt".split()), **maybe(0.4, "--warmup", "2", "20%"), "--batch": batch,
                 "--precision": rng.choice(["fp32"] * 4 + ["bf16", "fp16"]), **maybe(0.15, "--loss-scale", "dynamic", "1024", "off"),
                 **maybe(0.2, "--freeze", small_nets.layers(self.model)[0] + "*"), "--on-nan": rng.choice(["stop", "stop", "skip"]),
                 "--seed": rng.randrange(10**4), "--threads": rng.choice([1, 1, 2]), **maybe(0.2, "--deterministic", True)}

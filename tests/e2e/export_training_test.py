@@ -37,6 +37,7 @@ SCHEDULES = {
     "polynomial": "--schedule polynomial --power 2 --min-lr 0.001",
     "restarts": "--schedule cosine_restarts --cycles 2 --warmup 1",
     "milestones": "--schedule multi_step --milestones 1,50% --gamma 0.3",
+    "wsd": "--schedule wsd --warmup 1 --decay-phase 50%",
     "exponential": "--schedule exponential --gamma 0.5",
     "inverse_sqrt": "--schedule inverse_sqrt --warmup 2",
     "warmup": "--warmup 3",

@@ -28,6 +28,7 @@ cases={
  "multi_step":(lambda o: MultiStepLR(o,[2,5,6],gamma=0.3),0.2,9),
  "exponential":(lambda o: ExponentialLR(o,0.9),0.2,8),
  "cosine_restarts":(lambda o: LambdaLR(o,restarts(2,12,3)),0.2,14),
+ "wsd":(lambda o: LambdaLR(o,lambda k: k/2 if k<2 else 1 if k<6 else 1-0.8*min(1,(k-6)/4)),0.2,12),
  "inverse_sqrt":(lambda o: LambdaLR(o,inverse_root(0)),0.2,6),
  "warmup_inverse_sqrt":(lambda o: LambdaLR(o,inverse_root(3)),0.2,9),
  "warmup_polynomial":(seq(lambda o: LambdaLR(o,lambda k: k/4),lambda o: PolynomialLR(o,total_iters=6,power=2),4),0.2,11),

@@ -38,10 +38,11 @@ constexpr struct {
     {"optimizer.rho", "adadelta"},
     {"optimizer.lr_decay", "adagrad"},
     {"optimizer.initial_accumulator_value", "adagrad"},
-    {"schedule.min_lr", "polynomial, cosine, cosine_restarts"},
+    {"schedule.min_lr", "polynomial, cosine, cosine_restarts, wsd"},
     {"schedule.gamma", "step, multi_step, exponential"},
     {"schedule.step_size", "step, exponential"},
     {"schedule.milestones", "multi_step"},
+    {"schedule.decay_phase", "wsd"},
     {"schedule.power", "polynomial"},
     {"schedule.cycles", "cosine_restarts"},
 };
@@ -148,6 +149,10 @@ Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates) {
   Reading(configuration, "schedule.warmup", [&] {
     const std::string& warmup = configuration.Text("schedule.warmup");
     if (!warmup.empty()) attributes.set("warmup_steps", UpdatesIn(warmup, "schedule.warmup", total_updates, made));
+  });
+  Reading(configuration, "schedule.decay_phase", [&] {
+    const std::string& decay = configuration.Text("schedule.decay_phase");
+    if (!decay.empty()) attributes.set("decay_steps", UpdatesIn(decay, "schedule.decay_phase", total_updates, made));
   });
   Reading(configuration, "schedule.milestones", [&] {
     const std::string& milestones = configuration.Text("schedule.milestones");
