@@ -21,7 +21,7 @@ struct DataOptions {
   std::string eval_path{};   // evaluation data of the same format
   std::string eval_split{};  // alternatively, a share to hold back: "20%", "tail:20%"
   int64_t seed = 0;          // of that split
-  std::string format{};      // format of all files: csv, tsv, npz, npy, idx, tokens or images; empty: chosen by their names
+  std::string format{};      // format of all files: csv, tsv, npz, npy, idx, tokens, images or tar; empty: chosen by their names
 };
 
 struct BatchOptions {

@@ -31,7 +31,7 @@ class Dataset(Owner):
         eval_path: evaluation data of the same format, available as `held_back`.
         eval_split: alternatively, a share to hold back: "20%", "tail:20%".
         seed: seed of that split.
-        format: format of all files, if their names do not tell it: csv, tsv, npz, npy, idx, tokens or images.
+        format: format of all files, if their names do not tell it: csv, tsv, npz, npy, idx, tokens, images or tar.
     """
 
     held_back: Dataset | None

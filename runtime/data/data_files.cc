@@ -116,8 +116,8 @@ std::map<std::string, Tensor> ReadWindows(const std::string& path, const std::ve
 
 DataFileKind KindOfFormat(const DataFile& file) {
   constexpr std::pair<std::string_view, DataFileKind> kKinds[] = {
-      {"csv", DataFileKind::kTable}, {"tsv", DataFileKind::kTable},     {"npz", DataFileKind::kNpz},      {"npy", DataFileKind::kNpy},
-      {"idx", DataFileKind::kIdx},   {"tokens", DataFileKind::kTokens}, {"images", DataFileKind::kImages}};
+      {"csv", DataFileKind::kTable}, {"tsv", DataFileKind::kTable},     {"npz", DataFileKind::kNpz},       {"npy", DataFileKind::kNpy},
+      {"idx", DataFileKind::kIdx},   {"tokens", DataFileKind::kTokens}, {"images", DataFileKind::kImages}, {"tar", DataFileKind::kArchive}};
   for (const auto& [format, kind] : kKinds) {
     if (format != file.format) continue;
     return kind == DataFileKind::kIdx && !IdxFilesOf(file.path).empty() ? DataFileKind::kIdxSet : kind;
@@ -139,6 +139,7 @@ DataFileKind KindOfDataFile(const DataFile& file) {
   if (path.ends_with(".npz")) return DataFileKind::kNpz;
   if (path.ends_with(".npy")) return DataFileKind::kNpy;
   if (path.ends_with(".bin")) return DataFileKind::kTokens;
+  if (path.ends_with(".tar")) return DataFileKind::kArchive;
   if (IsIdxName(path)) return DataFileKind::kIdx;
   const std::string_view name = WithoutGz(path);
   if (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt")) return DataFileKind::kTable;
@@ -154,7 +155,7 @@ DataFileKind KindOfDataFile(const DataFile& file) {
   }
   if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, and suggests a file with a similar name
   throw Error(ErrorCode::kData, "the file's name does not tell what kind of data it holds", Escaped(path, 4096),
-              "rename it to .npz, .npy, .csv, .csv.gz, .tsv, .idx, .bin, .jpg or .png, or set the format: --data-format csv");
+              "rename it to .npz, .npy, .csv, .csv.gz, .tsv, .idx, .bin, .tar, .jpg or .png, or set the format: --data-format csv");
 }
 
 CsvOptions TableOptions(const DataFile& file) {
@@ -175,7 +176,8 @@ std::optional<StoredArray> OpenArray(const DataFile& file, const ColumnSource& s
       return found == files.end() ? std::nullopt : OpenIdx(found->second, copies);
     }
     case DataFileKind::kTable:
-    case DataFileKind::kImages: break;
+    case DataFileKind::kImages:
+    case DataFileKind::kArchive: break;
   }
   return std::nullopt;
 }
@@ -207,7 +209,8 @@ LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sourc
     case DataFileKind::kIdxSet: columns = LoadIdxSet(path, sources, limit); break;
     case DataFileKind::kTokens: columns = ReadWindows(path, sources, limit); break;
     case DataFileKind::kNpy: columns.emplace(sources[0].name, ReadNpy(path, limit)); break;
-    case DataFileKind::kImages: throw Error(ErrorCode::kInternal, "images are not arrays", where);
+    case DataFileKind::kImages:
+    case DataFileKind::kArchive: throw Error(ErrorCode::kInternal, "images are not arrays", where);
     case DataFileKind::kIdx: columns.emplace(sources[0].name, ReadIdx(path, limit)); break;
   }
   for (const auto& [name, column] : columns) {

@@ -45,7 +45,7 @@ struct LoadedData {
   std::vector<std::string> warnings;
 };
 
-enum class DataFileKind { kNpz, kNpy, kTable, kIdx, kIdxSet, kTokens, kImages };
+enum class DataFileKind { kNpz, kNpy, kTable, kIdx, kIdxSet, kTokens, kImages, kArchive };
 
 // The path of data, and its format if the name does not determine it.
 struct DataFile {
@@ -53,15 +53,14 @@ struct DataFile {
   DataFile(Path path, std::string format = {}) : path(std::move(path)), format(std::move(format)) {}
 
   std::string path;
-  std::string format;  // csv, tsv, npz, npy, idx, tokens, images; empty or "auto": by the name
+  std::string format;  // csv, tsv, npz, npy, idx, tokens, images, tar; empty or "auto": by the name
 
   bool by_name() const { return format.empty() || format == "auto"; }
 };
 
 // Determines the kind by the format, or else by the ending of the name, without reading the file: .bin is a token file. A name without a
 // known ending is the prefix of a set of IDX files if such files exist (IdxFilesOf); a folder of folders or of images, and an image, are
-// kImages (image_data.h). Throws
-// Error(kData) for anything else, Error(kConfig) for an unknown format.
+// kImages (image_data.h); .tar is an archive (archive_data.h). Throws Error(kData) for anything else, Error(kConfig) for an unknown format.
 DataFileKind KindOfDataFile(const DataFile& file);
 
 // The options for reading a table: .tsv is delimited by tabs, and the delimiter of others is guessed.

@@ -10,6 +10,7 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/data/archive_data.h"
 #include "runtime/data/image_data.h"
 #include "runtime/data/joined_data.h"
 #include "runtime/data/open_file_budget.h"
@@ -249,17 +250,19 @@ NamedClasses FindNamedClasses(const std::vector<DataFile>& files, const std::vec
 
 Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                  const NamedClasses& named, TrainingNames& names, ArrayTypes& types, std::vector<std::string>& notes) {
-  const bool images = KindOfDataFile(file) == DataFileKind::kImages;
+  const DataFileKind kind = KindOfDataFile(file);
+  const bool images = kind == DataFileKind::kImages, archive = kind == DataFileKind::kArchive;
   std::vector<Feed> numbers, from_paths;
   for (const Feed& feed : feeds) {
     const auto mapped = columns.find(feed.name);
     (mapped != columns.end() && AreImagePaths(mapped->second) ? from_paths : numbers).push_back(feed);
   }
-  Dataset data =
-      images ? LoadImageData(file, feeds, columns, names.classes, notes) : ReadArrays(file, numbers, columns, reading, named, types, notes);
+  Dataset data = images    ? LoadImageData(file, feeds, columns, names.classes, notes)
+                 : archive ? LoadArchive(file, feeds, columns)
+                           : ReadArrays(file, numbers, columns, reading, named, types, notes);
   if (!images && !from_paths.empty()) AddImagesOfPaths(data, file, from_paths, columns);
   // Tables and token files are converted when they are read, so their original types do not matter.
-  if (IsTable(file) || KindOfDataFile(file) == DataFileKind::kTokens) types.clear();
+  if (IsTable(file) || kind == DataFileKind::kTokens) types.clear();
   if (images) CheckClassFolders(data, names.classes, reading.classes, file);
   FitToFeeds(data, feeds, file, reading);
   CheckClasses(data, reading.classes, file);
@@ -392,7 +395,8 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
     if (counts != nullptr) counts->push_back({std::filesystem::path(file.path).filename().string(), parts.back().rows.rows()});
   }
   Dataset data = Joined(std::move(parts));
-  if (!reading.large_rows && KindOfDataFile(first) != DataFileKind::kImages) NoteStored(data, columns, notes);
+  const DataFileKind kind = KindOfDataFile(first);
+  if (!reading.large_rows && kind != DataFileKind::kImages && kind != DataFileKind::kArchive) NoteStored(data, columns, notes);
   return data;
 }
 

@@ -55,38 +55,43 @@ void ResizeRow(const Filter& filter, const uint8_t* from, uint8_t* to) {
 
 }  // namespace
 
-Image ReadImage(const std::string& path, int channels) { return ReadImage(InputFile(path, kImageFileLimitBytes), channels); }
+Image ReadImage(const std::string& path, int channels) {
+  const InputFile file(path, kImageFileLimitBytes);
+  return ReadImage({file, 0, file.bytes(), path}, channels);
+}
 
-Image ReadImage(const InputFile& file, int channels) {
-  std::string bytes(static_cast<size_t>(file.bytes()), '\0');
-  if (!bytes.empty()) file.ReadAt(0, bytes.data(), std::ssize(bytes));
-  return DecodeImage(bytes, channels, Escaped(file.path(), 4096));
+Image ReadImage(const ImageBytes& from, int channels) {
+  std::string bytes(static_cast<size_t>(from.bytes), '\0');
+  if (!bytes.empty()) from.file.ReadAt(from.offset, bytes.data(), std::ssize(bytes));
+  return DecodeImage(bytes, channels, Escaped(from.path, 4096));
 }
 
 namespace {
 
-// The big-endian number in the bytes [at, at + bytes) of a file; -1 if it ends before that.
-int64_t NumberAt(const InputFile& file, int64_t at, int64_t bytes) {
+// The big-endian number in the bytes [at, at + bytes) of an image; -1 if it ends before that.
+int64_t NumberAt(const ImageBytes& from, int64_t at, int64_t bytes) {
   unsigned char read[4] = {};
-  if (at > file.bytes() - bytes) return -1;
-  file.ReadAt(at, read, bytes);
+  if (at > from.bytes - bytes) return -1;
+  from.file.ReadAt(from.offset + at, read, bytes);
   int64_t number = 0;
   for (int64_t i = 0; i < bytes; ++i) number = number << 8 | read[i];
   return number;
 }
 
 // A height or width, of which more than kMaxPixels count as so many.
-int64_t ExtentAt(const InputFile& file, int64_t at, int64_t bytes) { return std::clamp<int64_t>(NumberAt(file, at, bytes), 0, kMaxPixels); }
+int64_t ExtentAt(const ImageBytes& from, int64_t at, int64_t bytes) {
+  return std::clamp<int64_t>(NumberAt(from, at, bytes), 0, kMaxPixels);
+}
 
 // The number of pixels; 0 if it cannot be told.
-int64_t PixelsIn(const InputFile& file) {
+int64_t PixelsIn(const ImageBytes& from) {
   constexpr int64_t kPng = 0x89504E47, kJpeg = 0xFFD8, kScan = 0xFFDA;
-  if (NumberAt(file, 0, 4) == kPng) return ExtentAt(file, 16, 4) * ExtentAt(file, 20, 4);
-  if (NumberAt(file, 0, 2) != kJpeg) return 0;
+  if (NumberAt(from, 0, 4) == kPng) return ExtentAt(from, 16, 4) * ExtentAt(from, 20, 4);
+  if (NumberAt(from, 0, 2) != kJpeg) return 0;
   constexpr int kMaxSegments = 10'000;
   int64_t at = 2;
   for (int i = 0; i < kMaxSegments; ++i) {
-    const int64_t marker = NumberAt(file, at, 2);
+    const int64_t marker = NumberAt(from, at, 2);
     if (marker < 0xFF00 || marker == kScan) break;
     // Bytes of 0xFF may fill the space before a marker.
     if (marker == 0xFFFF) {
@@ -95,18 +100,18 @@ int64_t PixelsIn(const InputFile& file) {
     }
     // The markers of frames; three among them mean something else.
     const bool frame = marker >= 0xFFC0 && marker <= 0xFFCF && marker != 0xFFC4 && marker != 0xFFC8 && marker != 0xFFCC;
-    if (frame) return ExtentAt(file, at + 5, 2) * ExtentAt(file, at + 7, 2);
-    at += 2 + std::max<int64_t>(NumberAt(file, at + 2, 2), 2);
+    if (frame) return ExtentAt(from, at + 5, 2) * ExtentAt(from, at + 7, 2);
+    at += 2 + std::max<int64_t>(NumberAt(from, at + 2, 2), 2);
   }
   return 0;
 }
 
 }  // namespace
 
-int64_t BytesToRead(const InputFile& file) {
+int64_t BytesToRead(const ImageBytes& from) {
   // Three samples, and as many that are scaled; of a progressive JPEG, three coefficients of two bytes. libpng gets a copy of the file.
   constexpr int64_t kBytesOfPixel = 12;
-  return 2 * file.bytes() + std::min(PixelsIn(file), kMaxPixels) * kBytesOfPixel;
+  return 2 * from.bytes + std::min(PixelsIn(from), kMaxPixels) * kBytesOfPixel;
 }
 
 Image DecodeImage(const std::string& bytes, int channels, const std::string& where) {

@@ -27,11 +27,18 @@ inline constexpr int64_t kImageFileLimitBytes = int64_t{256} << 20;
 // Throws Error(kData) naming the file for another format and for a damaged or truncated file, Error(kLimit) beyond kMaxPixels (before
 // memory is allocated), Error(kIo) like InputFile.
 Image ReadImage(const std::string& path, int channels);
-// The same for a file that is open, which has at most kImageFileLimitBytes.
-Image ReadImage(const InputFile& file, int channels);
 
-// The memory that it takes to read an image and to scale it down, by its header. If that is damaged, only the size of the file counts.
-int64_t BytesToRead(const InputFile& file);
+// The bytes of an image: a whole file, or a part of an archive.
+struct ImageBytes {
+  const InputFile& file;
+  int64_t offset = 0, bytes = 0;  // at most kImageFileLimitBytes
+  std::string path;               // that errors show
+};
+// The same from an open file.
+Image ReadImage(const ImageBytes& from, int channels);
+
+// The memory that it takes to read an image and to scale it down, by its header. If that is damaged, only its bytes count.
+int64_t BytesToRead(const ImageBytes& from);
 
 // The same from bytes; `where` names them.
 Image DecodeImage(const std::string& bytes, int channels, const std::string& where);

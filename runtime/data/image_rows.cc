@@ -9,9 +9,11 @@
 #include <condition_variable>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -96,10 +98,17 @@ Image ResizedAndCropped(const Image& image, int64_t height, int64_t width, const
   return Cropped(ResizedWithin(image, tall, wide, path), (tall - height) / 2, (wide - width) / 2, height, width);
 }
 
+// Where images are that have no files of their own.
+struct ImageArchive {
+  std::string path;
+  std::vector<std::pair<int64_t, int64_t>> places;  // by row: the first byte, and how many
+};
+
 class ImageRows : public RowSource {
  public:
-  ImageRows(std::vector<std::string> paths, const Shape& shape, const std::string& where, std::string list)
-      : paths_(std::make_shared<std::vector<std::string>>(std::move(paths))), list_(std::move(list)) {
+  ImageRows(std::vector<std::string> paths, const Shape& shape, const std::string& where, std::string list,
+            std::shared_ptr<const ImageArchive> archive = nullptr)
+      : paths_(std::make_shared<std::vector<std::string>>(std::move(paths))), archive_(std::move(archive)), list_(std::move(list)) {
     const auto are_channels = [](int64_t extent) { return extent == 1 || extent == 3; };
     channels_last_ = shape.rank() == 3 && !are_channels(shape[0]) && are_channels(shape[2]);
     if (shape.rank() != 3 || !(are_channels(shape[0]) || channels_last_) || shape.elements() < 1) {
@@ -124,7 +133,7 @@ class ImageRows : public RowSource {
   void Read(int64_t row, PhiloxKey draw, void* to) const override {
     const std::string& path = (*paths_)[static_cast<size_t>(row)];
     std::optional<ReadingSpace> space;
-    Image image = Opened(path, space);
+    Image image = Opened(static_cast<size_t>(row), space);
     uint32_t number = 0;
     for (const Geometric& step : steps_) {
       const PhiloxBlock random = Philox({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), number++, 0}, draw);
@@ -204,11 +213,19 @@ class ImageRows : public RowSource {
                 "expected one of: 'resize', 'resize_crop', 'random_crop PAD', 'random_flip', 'scale 1/255', 'normalize MEAN STD'");
   }
 
-  Image Opened(const std::string& path, std::optional<ReadingSpace>& space) const {
+  Image Opened(size_t row, std::optional<ReadingSpace>& space) const {
+    const std::string& path = (*paths_)[row];
+    const auto read = [&](const ImageBytes& from) {
+      space.emplace(BytesToRead(from), path);
+      return ReadImage(from, channels_);
+    };
+    if (archive_ != nullptr) {
+      const auto [offset, bytes] = archive_->places[row];
+      return read({InputFile(archive_->path, std::numeric_limits<int64_t>::max()), offset, bytes, path});
+    }
     try {
       const InputFile file(path, kImageFileLimitBytes);
-      space.emplace(BytesToRead(file), path);
-      return ReadImage(file, channels_);
+      return read({file, 0, file.bytes(), path});
     } catch (const Error& error) {
       if (list_.empty() || error.code() != ErrorCode::kIo) throw;
       throw Error(error.code(), error.message(), error.where(),
@@ -243,6 +260,7 @@ class ImageRows : public RowSource {
   }
 
   std::shared_ptr<const std::vector<std::string>> paths_;
+  std::shared_ptr<const ImageArchive> archive_;  // null: the paths are files
   std::string list_;
   int channels_ = 3;
   bool channels_last_ = false;
@@ -346,6 +364,19 @@ const std::vector<std::string>* ImagePathsOf(const RowSource& rows) {
 std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where,
                                                const std::string& list) {
   return std::make_shared<ImageRows>(std::move(paths), row_shape, where, list);
+}
+
+std::shared_ptr<const RowSource> MakeImageRows(const std::string& archive, std::vector<TarMember> images, const Shape& row_shape) {
+  auto made = std::make_shared<ImageArchive>();
+  made->path = archive;
+  std::vector<std::string> paths;
+  for (const TarMember& image : images) {
+    paths.push_back(archive + "/" + image.name);
+    made->places.emplace_back(image.offset, image.bytes);
+    if (image.bytes > kImageFileLimitBytes)
+      throw Error(ErrorCode::kLimit, "an image of " + std::to_string(image.bytes) + " bytes", Escaped(paths.back(), 4096));
+  }
+  return std::make_shared<ImageRows>(std::move(paths), row_shape, Escaped(archive, 4096), "", std::move(made));
 }
 
 }  // namespace gradloom

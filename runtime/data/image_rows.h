@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/data/dataset.h"
+#include "runtime/data/tar.h"
 
 namespace gradloom {
 
@@ -45,6 +46,8 @@ bool IsImageName(const std::string& path);
 // for messages about a missing image; "" if they were found in a folder.
 std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where = "",
                                                const std::string& list = "");
+// The same for images in an archive. Their paths are "ARCHIVE/NAME". Throws Error(kLimit), too, for one above kImageFileLimitBytes.
+std::shared_ptr<const RowSource> MakeImageRows(const std::string& archive, std::vector<TarMember> images, const Shape& row_shape);
 
 // The paths of the images by row, if the source was made by MakeImageRows; otherwise null.
 const std::vector<std::string>* ImagePathsOf(const RowSource& rows);

@@ -6,13 +6,19 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/read_number.h"
 #include "runtime/data/stored_rows.h"
 
 namespace gradloom {
@@ -26,6 +32,33 @@ int RecordUnreadable(const char* folder, int error) {
   if (error == ENOTDIR || error == ENOENT) return 0;
   unreadable_folder = folder;
   return 1;
+}
+
+constexpr int64_t kMaxRange = 100'000;
+
+// A pattern for each number of its first range: "{08..10}" is 08, 09 and 10, as in a shell. Just the pattern, if it has no range.
+std::vector<std::string> WithoutRange(const std::string& pattern) {
+  for (size_t open = pattern.find('{'); open != std::string::npos; open = pattern.find('{', open + 1)) {
+    std::string_view rest = std::string_view(pattern).substr(open + 1);
+    const std::optional<int64_t> first = TakeNumber<int64_t>(rest);
+    if (!first || *first < 0 || !rest.starts_with("..")) continue;
+    const size_t digits = static_cast<size_t>(rest.data() - pattern.data()) - open - 1;
+    rest.remove_prefix(2);
+    const std::optional<int64_t> last = TakeNumber<int64_t>(rest);
+    if (!last || !rest.starts_with('}')) continue;
+    if (*last < *first || *last - *first >= kMaxRange) {
+      throw Error(ErrorCode::kData, "this range of a pattern does not ascend, or is too large", Escaped(pattern, 4096),
+                  "'{000..099}' means 000, 001 and so on up to 099");
+    }
+    std::vector<std::string> patterns;
+    for (int64_t i = *first; i <= *last; ++i) {
+      std::string number = std::to_string(i);
+      number.insert(0, digits - std::min(digits, number.size()), '0');
+      patterns.push_back(pattern.substr(0, open) + number + std::string(rest.substr(1)));
+    }
+    return patterns;
+  }
+  return {pattern};
 }
 
 // The rows of several sources, one after the other.
@@ -131,15 +164,23 @@ std::shared_ptr<const RowSource> JoinedSource(const std::string& name, std::vect
 std::vector<std::string> FilesOf(const std::string& path) {
   std::error_code error;
   if (path.find_first_of("*?[{") == std::string::npos || std::filesystem::exists(path, error)) return {path};
-  glob_t found{};
-  const int result = ::glob(path.c_str(), GLOB_BRACE | GLOB_NOSORT, RecordUnreadable, &found);
   std::vector<std::string> files;
-  for (size_t i = 0; i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
-  ::globfree(&found);
-  if (result == GLOB_ABORTED) {
-    throw Error(ErrorCode::kIo, "cannot read the folder to find the files that match", Escaped(unreadable_folder, 4096));
+  if (const std::vector<std::string> patterns = WithoutRange(path); patterns.size() > 1 || patterns.front() != path) {
+    for (const std::string& pattern : patterns) {
+      // A number without a file is missing, unlike something else that does not match.
+      if (pattern.find_first_of("*?[{") == std::string::npos) InputFile(pattern, std::numeric_limits<int64_t>::max());
+      std::ranges::move(FilesOf(pattern), std::back_inserter(files));
+    }
+  } else {
+    glob_t found{};
+    const int result = ::glob(path.c_str(), GLOB_BRACE | GLOB_NOSORT, RecordUnreadable, &found);
+    for (size_t i = 0; i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+    ::globfree(&found);
+    if (result == GLOB_ABORTED) {
+      throw Error(ErrorCode::kIo, "cannot read the folder to find the files that match", Escaped(unreadable_folder, 4096));
+    }
+    if (result == GLOB_NOSPACE) throw std::bad_alloc();
   }
-  if (result == GLOB_NOSPACE) throw std::bad_alloc();
   if (files.empty()) {
     throw Error(
         ErrorCode::kData, "no file matches this pattern", Escaped(path, 4096),

@@ -108,7 +108,8 @@ TEST(Image, HeadersTellHowMuchMemoryIsNeeded) {
   const TemporaryFolder folder;
   const auto pixels = [&](const std::string& file) {
     WriteWithoutSync(folder / "image", file);
-    const int64_t bytes = BytesToRead(InputFile(folder / "image")) - 2 * std::ssize(file);
+    const InputFile opened(folder / "image");
+    const int64_t bytes = BytesToRead({opened, 0, opened.bytes(), opened.path()}) - 2 * std::ssize(file);
     EXPECT_EQ(bytes % 12, 0);
     return bytes / 12;
   };

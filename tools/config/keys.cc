@@ -67,8 +67,8 @@ constexpr Key kKeys[] = {
      kPath,
      kUseData,
      "",
-     "training data: a table (.csv, .tsv, .gz), .npz, .npy, IDX files, tokens (.bin), a folder of images, files by a pattern "
-     "('train/*.csv'), or random:N",
+     "training data: a table (.csv, .tsv, .gz), .npz, .npy, IDX files, tokens (.bin), a folder of images, archives (.tar), files by a "
+     "pattern ('train/*.csv'), or random:N",
      "",
      {},
      "train_data dataset path"},
@@ -79,7 +79,7 @@ constexpr Key kKeys[] = {
      kUseData | kUseEval,
      "auto",
      "format of the data; auto: by their names",
-     "auto|csv|tsv|npz|npy|idx|tokens|images",
+     "auto|csv|tsv|npz|npy|idx|tokens|images|tar",
      {},
      "type data_type"},
     {"data.eval_split",

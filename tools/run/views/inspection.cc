@@ -7,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/shard_index.h"
+#include "runtime/data/archive_data.h"
 #include "runtime/data/csv_records.h"
 #include "runtime/data/data_files.h"
 #include "runtime/data/idx.h"
@@ -113,6 +114,15 @@ void AddImages(const std::string& path, Inspection& made) {
   }
   made.json["rows"] = folder.paths.size();
   made.json["classes"] = std::move(list);
+}
+
+void AddArchive(const std::string& path, Inspection& made) {
+  const ArchiveContent content = ContentOf(path);
+  made.lines.push_back("an archive: " + Counted(content.samples, "sample"));
+  made.table.push_back({"ending", "files"});
+  for (const auto& [ending, files] : content.endings) made.table.push_back({Escaped(ending, 80), WithCommas(files)});
+  made.json["rows"] = content.samples;
+  made.json["endings"] = content.endings;
 }
 
 // The arrays of a set of IDX files.
@@ -254,6 +264,7 @@ Inspection InspectData(const std::string& path) {
   switch (KindOfDataFile(path)) {
     case DataFileKind::kTable: AddTable(path, made); break;
     case DataFileKind::kImages: AddImages(path, made); break;
+    case DataFileKind::kArchive: AddArchive(path, made); break;
     case DataFileKind::kTokens: {
       const int64_t tokens = OpenTokens(path).shape[0];
       made.lines.push_back("a file of tokens: " + WithCommas(tokens) + " of them");
