@@ -168,7 +168,8 @@ std::vector<std::string> FilesOf(const std::string& path) {
   if (const std::vector<std::string> patterns = WithoutRange(path); patterns.size() > 1 || patterns.front() != path) {
     for (const std::string& pattern : patterns) {
       // A number without a file is missing, unlike something else that does not match.
-      if (pattern.find_first_of("*?[{") == std::string::npos) InputFile(pattern, std::numeric_limits<int64_t>::max());
+      if (pattern.find_first_of("*?[{") == std::string::npos && !std::filesystem::exists(pattern, error))
+        InputFile(pattern, std::numeric_limits<int64_t>::max());  // throws, and suggests a file with a similar name
       std::ranges::move(FilesOf(pattern), std::back_inserter(files));
     }
   } else {

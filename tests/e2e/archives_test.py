@@ -101,6 +101,10 @@ class ArchivesTest(unittest.TestCase):
         np.testing.assert_array_equal(self.weights("range"), self.weights("folder"))
         np.testing.assert_array_equal(self.weights("braces"), self.weights("folder"))
         self.assertFalse(np.array_equal(self.weights("few"), self.weights("folder")))
+        os.rename("photos", "photos7")
+        self.run_command([*TRAIN, "--data", "photos{7..7}", "--name", "one_folder"])
+        os.rename("photos7", "photos")
+        np.testing.assert_array_equal(self.weights("one_folder"), self.weights("folder"))
         # A missing one is told, and not left out.
         self.assertIn("shard-12.tar", self.run_command([*TRAIN, "--data", "shard-{09..12}.tar", "--name", "x"], 2).stderr)
         for wrong in ("shard-{10..00}.tar", "shard-{0..9999999}.tar"):
