@@ -105,7 +105,8 @@ class Model {
   std::shared_ptr<GradloomModel> handle_;
 };
 
-// One or several terms of a loss, each in the syntax of `--loss` (docs/losses.md). Formulas are those of PyTorch's functions.
+// One or several terms of a loss, each in the syntax of `--loss` (docs/losses.md). Formulas are those of PyTorch's functions, where there
+// is one.
 class Loss {
  public:
   Loss() = default;  // chosen by the model's first output
@@ -117,8 +118,18 @@ class Loss {
   static Loss L1(const std::string& output, const std::string& target) { return Of("l1", output, target); }
   static Loss SmoothL1(const std::string& output, const std::string& target) { return Of("smooth_l1", output, target); }
   static Loss Huber(const std::string& output, const std::string& target) { return Of("huber", output, target); }
+  static Loss LogCosh(const std::string& output, const std::string& target) { return Of("log_cosh", output, target); }
+  // Of the target's distribution: 0.5 is its median.
+  static Loss Quantile(const std::string& output, const std::string& target, double q = 0.5) {
+    return Loss("quantile(" + output + ", " + target + ", q=" + internal::TextOf(q) + ")");
+  }
+  static Loss PoissonNll(const std::string& log_rates, const std::string& counts) { return Of("poisson_nll", log_rates, counts); }
+  // Targets are -1 and 1.
+  static Loss Hinge(const std::string& scores, const std::string& target) { return Of("hinge", scores, target); }
+  static Loss SoftMargin(const std::string& scores, const std::string& target) { return Of("soft_margin", scores, target); }
   static Loss Bce(const std::string& probabilities, const std::string& target) { return Of("bce", probabilities, target); }
   static Loss BceWithLogits(const std::string& logits, const std::string& target) { return Of("bce_with_logits", logits, target); }
+  static Loss SigmoidFocal(const std::string& logits, const std::string& target) { return Of("sigmoid_focal", logits, target); }
   static Loss KlDiv(const std::string& log_probabilities, const std::string& target) { return Of("kl_div", log_probabilities, target); }
   // The mean of an output of the model.
   static Loss Output(const std::string& output) { return Loss("output(" + output + ")"); }

@@ -99,7 +99,13 @@ TEST(Loss, NamesTheTermsOfTheKeys) {
   const std::pair<Loss, std::string> cases[] = {{Loss::BceWithLogits("value", "target"), "bce_with_logits(value, target)"},
                                                 {Loss::KlDiv("value", "target"), "kl_div(value, target)"},
                                                 {Loss::SmoothL1("value", "target"), "smooth_l1(value, target)"},
-                                                {Loss::Huber("value", "target"), "huber(value, target)"}};
+                                                {Loss::Huber("value", "target"), "huber(value, target)"},
+                                                {Loss::LogCosh("value", "target"), "log_cosh(value, target)"},
+                                                {Loss::Quantile("value", "target", 0.9), "quantile(value, target)"},
+                                                {Loss::PoissonNll("value", "target"), "poisson_nll(value, target)"},
+                                                {Loss::Hinge("value", "target"), "hinge(value, target)"},
+                                                {Loss::SoftMargin("value", "target"), "soft_margin(value, target)"},
+                                                {Loss::SigmoidFocal("value", "target"), "sigmoid_focal(value, target)"}};
   const gradloom::Model model("models/housing_mlp.onnx");
   for (const auto& [loss, text] : cases) {
     EXPECT_EQ(gradloom::Compile(model, {.loss = loss, .batch = kBatch}).Property("loss"), text);

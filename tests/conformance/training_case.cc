@@ -36,7 +36,7 @@ std::vector<double> Numbers(const Json& json, const char* key) {
 LossTerm ReadLoss(const Json& json) {
   ExpectKeys(json,
              {"type", "output", "target", "weight", "reduction", "class_axis", "ignore_index", "label_smoothing", "class_weight", "beta",
-              "delta", "pos_weight"},
+              "delta", "pos_weight", "q", "log_input", "alpha", "gamma"},
              "losses");
   LossTerm term;
   term.type = json.at("type");
@@ -51,6 +51,10 @@ LossTerm ReadLoss(const Json& json) {
   term.beta = Get(json, "beta", 1.0);
   term.delta = Get(json, "delta", 1.0);
   term.pos_weight = Numbers(json, "pos_weight");
+  term.quantile = Get(json, "q", 0.5);
+  term.log_input = Get(json, "log_input", true);
+  term.alpha = Get(json, "alpha", 0.25);
+  term.gamma = Get(json, "gamma", 2.0);
   return term;
 }
 

@@ -384,6 +384,9 @@ TEST(AddLoss, RefusesOptionsOutOfRange) {
   ExpectHas(refused({.type = "cross_entropy", .output = "z", .label_smoothing = std::nan("")}), "label_smoothing must be from 0 to 1");
   ExpectHas(refused({.type = "smooth_l1", .output = "z", .beta = -1}), "beta must be at least 0, got -1");
   ExpectHas(refused({.type = "huber", .output = "z", .delta = 0}), "delta must be above 0, got 0");
+  ExpectHas(refused({.type = "quantile", .output = "z", .quantile = 1.5}), "q must be from 0 to 1, got 1.5");
+  ExpectHas(refused({.type = "sigmoid_focal", .output = "z", .alpha = 2}), "alpha must be at most 1, got 2");
+  ExpectHas(refused({.type = "sigmoid_focal", .output = "z", .gamma = -1}), "gamma must be at least 0, got -1");
   const std::string weights = "got 3 values of pos_weight for the output ";
   ExpectHas(refused({.type = "bce_with_logits", .output = "z", .pos_weight = {1, 2, 3}}), weights + "'z' [2,2]");
   ExpectHas(refused({.type = "bce_with_logits", .output = "column", .pos_weight = {1, 2, 3}}, kColumn), weights + "'column' [2,1]");

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <numbers>
 #include <set>
 #include <string_view>
 
@@ -34,6 +35,9 @@ class LossBuilder {
     CheckRange("label_smoothing", term.label_smoothing, term.label_smoothing >= 0 && term.label_smoothing <= 1, "from 0 to 1");
     CheckRange("beta", term.beta, term.beta >= 0, "at least 0");
     CheckRange("delta", term.delta, term.delta > 0, "above 0");
+    CheckRange("q", term.quantile, term.quantile >= 0 && term.quantile <= 1, "from 0 to 1");
+    CheckRange("alpha", term.alpha, term.alpha <= 1, "at most 1");
+    CheckRange("gamma", term.gamma, term.gamma >= 0, "at least 0");
     output_ = InAtLeast32Bits(b_, given_);
   }
 
@@ -45,8 +49,14 @@ class LossBuilder {
     if (type == "l1") return Reduce(b_.Op("Abs", {b_.Sub(output_, Target())}));
     if (type == "smooth_l1") return Reduce(SmoothL1());
     if (type == "huber") return Reduce(Huber(b_.Sub(output_, Target()), term_.delta));
+    if (type == "log_cosh") return Reduce(LogCosh());
+    if (type == "quantile") return Reduce(Quantile());
+    if (type == "poisson_nll") return Reduce(PoissonNll());
+    if (type == "hinge") return Reduce(b_.Op("Relu", {b_.Sub(Scalar(1), b_.Mul(Target(), output_))}));
+    if (type == "soft_margin") return Reduce(b_.Op("Softplus", {b_.Neg(b_.Mul(Target(), output_))}));
     if (type == "bce") return Reduce(BinaryCrossEntropy());
     if (type == "bce_with_logits") return Reduce(BinaryCrossEntropyWithLogits());
+    if (type == "sigmoid_focal") return Reduce(SigmoidFocal());
     if (type == "kl_div") return KlDivergence();
     if (type == "output") return Reduce(output_);
     throw Error(ErrorCode::kConfig, "unknown loss '" + Escaped(type) + "'", "", "the losses are: " + Joined(LossTypes()));
@@ -210,6 +220,41 @@ class LossBuilder {
     return b_.Mul(Huber(difference, term_.beta), Scalar(1 / term_.beta));
   }
 
+  // log(cosh(d)) = |d| + log(1 + exp(-2 |d|)) - log(2), which does not overflow.
+  ValueId LogCosh() {
+    const ValueId magnitude = b_.Op("Abs", {b_.Sub(output_, Target())});
+    return b_.Sub(b_.Add(magnitude, b_.Op("Softplus", {b_.Scale(magnitude, -2)})), Scalar(std::numbers::ln2));
+  }
+
+  // Koenker and Bassett, "Regression Quantiles", 1978: q d if the target is larger by d, otherwise (q - 1) d.
+  ValueId Quantile() {
+    const ValueId more = b_.Sub(Target(), output_);
+    return b_.Op("Max", {b_.Scale(more, term_.quantile), b_.Scale(more, term_.quantile - 1)});
+  }
+
+  // Without the term of the target alone, as by default in PyTorch, and with its epsilon.
+  ValueId PoissonNll() {
+    const ValueId target = Target();
+    if (term_.log_input) return b_.Sub(b_.Op("Exp", {output_}), b_.Mul(target, output_));
+    return b_.Sub(output_, b_.Mul(target, b_.Op("Log", {b_.Add(output_, Scalar(1e-8))})));
+  }
+
+  // Lin et al., "Focal Loss for Dense Object Detection", 2017: bce_with_logits times (1 - p)^gamma, with p the probability of the target,
+  // and times alpha for positives and 1 - alpha for negatives.
+  ValueId SigmoidFocal() {
+    const ValueId yes = Target(), no = b_.Sub(Scalar(1), yes), minus = b_.Neg(output_);
+    const auto apply = [&](const char* op, ValueId x) { return b_.Op(op, {x}); };
+    const ValueId entropy = b_.Add(b_.Mul(yes, apply("Softplus", minus)), b_.Mul(no, apply("Softplus", output_)));
+    const ValueId wrong = b_.Add(b_.Mul(yes, apply("Sigmoid", minus)), b_.Mul(no, apply("Sigmoid", output_)));
+    ValueId loss = entropy;
+    if (term_.gamma == 2) {
+      loss = b_.Mul(loss, Square(wrong));
+    } else if (term_.gamma != 0) {
+      loss = b_.Mul(loss, b_.Op("Pow", {wrong, Scalar(term_.gamma)}));
+    }
+    return term_.alpha < 0 ? loss : b_.Mul(loss, b_.Add(b_.Scale(yes, term_.alpha), b_.Scale(no, 1 - term_.alpha)));
+  }
+
   // -(t log p + (1 - t) log(1 - p)) with logarithms clamped at -100 as in PyTorch.
   ValueId BinaryCrossEntropy() {
     const ValueId target = Target(), one = Scalar(1);
@@ -297,8 +342,14 @@ std::vector<std::string> LossTypes() {
           "l1",
           "smooth_l1",
           "huber",
+          "log_cosh",
+          "quantile",
+          "poisson_nll",
+          "hinge",
+          "soft_margin",
           "bce",
           "bce_with_logits",
+          "sigmoid_focal",
           "kl_div",
           "output",
           "algorithm"};

@@ -14,11 +14,12 @@
 
 namespace gradloom {
 
-// One term. Formulas and defaults are those of PyTorch's functions of the same name.
+// One term. Formulas and defaults are those of PyTorch's functions of the same name; sigmoid_focal's are torchvision's, hinge's and
+// log_cosh's Keras's.
 struct LossTerm {
-  // cross_entropy, nll, mse, l1, smooth_l1, huber, bce, bce_with_logits, kl_div; output: the mean of a model output, without a target;
-  // graph: a graph of its own, for which only `weight` of the other options applies; or algorithm: the file's own (training_info), which
-  // has loss, gradients and updates, and must be the only term.
+  // cross_entropy, nll, mse, l1, smooth_l1, huber, log_cosh, quantile, poisson_nll, hinge, soft_margin, bce, bce_with_logits,
+  // sigmoid_focal, kl_div; output: the mean of a model output, without a target; graph: a graph of its own, for which only `weight` of the
+  // other options applies; or algorithm: the file's own (training_info), which has loss, gradients and updates, and must be the only term.
   std::string type;
   std::string output;  // name of a graph output; empty: the first
   std::string target;  // name of the target, made an input of the graph; empty: "target"
@@ -34,6 +35,9 @@ struct LossTerm {
 
   double beta = 1;                 // smooth_l1: at least 0
   double delta = 1;                // huber: above 0
+  double quantile = 0.5;           // quantile: from 0 to 1
+  bool log_input = true;           // poisson_nll: the output is the logarithm of the rate
+  double alpha = 0.25, gamma = 2;  // sigmoid_focal: weight of positives, below 0: none; exponent, at least 0
   std::vector<double> pos_weight;  // bce_with_logits: one, or one for each element of the output's last axis; empty: none
 
   int training_info = 0;  // algorithm: index of the file's training_info

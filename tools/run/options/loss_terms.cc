@@ -40,6 +40,10 @@ constexpr struct {
     {"pos_weight", "bce_with_logits"},
     {"beta", "smooth_l1"},
     {"delta", "huber"},
+    {"q", "quantile"},
+    {"log_input", "poisson_nll"},
+    {"alpha", "sigmoid_focal"},
+    {"gamma", "sigmoid_focal"},
     {"training_info", kAlgorithm},
 };
 
@@ -79,6 +83,11 @@ int WholeNumber(const std::string& text, const std::string& what) {
   return static_cast<int>(value);
 }
 
+bool Truth(const std::string& text, const std::string& what) {
+  if (text != "true" && text != "false") throw Error(ErrorCode::kConfig, what + " must be true or false, got '" + Escaped(text) + "'");
+  return text == "true";
+}
+
 std::vector<double> Numbers(const std::string& text, const std::string& what) {
   std::vector<double> values;
   for (const std::string& piece : Pieces(text, ':')) values.push_back(FiniteNumber(piece, what));
@@ -99,8 +108,7 @@ void SetOption(LossTerm& term, const std::string& key, const std::string& value)
   } else if (key == "label_smoothing") {
     term.label_smoothing = FiniteNumber(value, what);
   } else if (key == "probabilities") {
-    if (value != "true" && value != "false") throw Error(ErrorCode::kConfig, what + " must be true or false, got '" + Escaped(value) + "'");
-    term.probabilities = value == "true";
+    term.probabilities = Truth(value, what);
   } else if (key == "class_weight") {
     if (!AreWeightsByData(value)) term.class_weight = Numbers(value, what);
   } else if (key == "pos_weight") {
@@ -109,6 +117,14 @@ void SetOption(LossTerm& term, const std::string& key, const std::string& value)
     term.beta = FiniteNumber(value, what);
   } else if (key == "delta") {
     term.delta = FiniteNumber(value, what);
+  } else if (key == "q") {
+    term.quantile = FiniteNumber(value, what);
+  } else if (key == "log_input") {
+    term.log_input = Truth(value, what);
+  } else if (key == "alpha") {
+    term.alpha = FiniteNumber(value, what);
+  } else if (key == "gamma") {
+    term.gamma = FiniteNumber(value, what);
   }
 }
 

@@ -135,6 +135,20 @@ def _regression():
     image = lambda b: {"x": pixels(b, 2, 4, 5), "y": pixels(b, 2, 4, 5)}
     scalar = lambda b: {"x": pixels(b, 6), "y": pixels(b)}
     wide = lambda b: {"x": pixels(b, 6), "y": 3 * pixels(b, 3)}
+    signs = lambda b: {"x": pixels(b, 6), "y": torch.where(torch.rand(b, 3) < 0.5, -torch.ones(b, 3), torch.ones(b, 3))}
+    counts = lambda b: {"x": pixels(b, 6), "y": torch.poisson(2 * torch.rand(b, 3))}
+    marks = lambda b: {"x": pixels(b, 6), "y": (torch.rand(b, 3) < 0.2).float()}
+    yield reg("log_cosh", wide, type="log_cosh")
+    yield reg("log_cosh_large", lambda b: {"x": pixels(b, 6), "y": 60 * pixels(b, 3)}, type="log_cosh", reduction="sum", weight=0.01)
+    yield reg("quantile", wide, type="quantile", q=0.9)
+    yield reg("quantile_median", wide, type="quantile", reduction="sum", weight=0.1)
+    yield reg("poisson_nll", counts, type="poisson_nll")
+    yield reg("poisson_nll_rate", counts, lambda: Net(outputs=3, last=nn.Softplus()), type="poisson_nll", log_input=False)
+    yield reg("hinge", signs, type="hinge")
+    yield reg("soft_margin", signs, type="soft_margin", reduction="sum", weight=0.1)
+    yield reg("sigmoid_focal", marks, type="sigmoid_focal")
+    yield reg("sigmoid_focal_options", marks, type="sigmoid_focal", alpha=-1, gamma=1.5, reduction="sum", weight=0.1)
+    yield reg("sigmoid_focal_sure", marks, lambda: Net(outputs=3, last=Scale(40.0)), type="sigmoid_focal", gamma=1)
     yield reg("mse")
     yield reg("mse_sum", reduction="sum", weight=0.05)
     yield reg("mse_image", image, lambda: Pixelwise(2))
