@@ -11,7 +11,6 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/move.h"
 #include "kernels/cpu/parallel.h"
-#include "runtime/base/error.h"
 #include "runtime/base/shape.h"
 
 namespace gradloom {
@@ -262,75 +261,108 @@ class Reorder : public Kernel {
   StridedView view_;
 };
 
-// The layouts of weights for products of bfloat16 have pairs of elements innermost.
-bool HasPairs(const ReorderPlan& plan, DType dtype) {
-  return DTypeBytes(dtype) == 2 && plan.extents.rank() >= 2 && plan.extents[plan.extents.rank() - 1] == 2;
-}
-
-// Pairs that are adjacent in the input, too, are elements of 32 bits.
-std::optional<ReorderPlan> WholePairs(const ReorderPlan& plan, DType dtype) {
-  if (!HasPairs(plan, dtype) || plan.strides.back() != 1) return std::nullopt;
-  ReorderPlan pairs;
-  for (size_t i = 0; i + 1 < plan.strides.size(); ++i) {
-    if (plan.strides[i] % 2 != 0) return std::nullopt;
-    pairs.extents.push_back(plan.extents[static_cast<int>(i)]);
-    pairs.strides.push_back(plan.strides[i] / 2);
-  }
-  return pairs;
-}
-
-// Whether pairs are of two runs of the input.
-bool IsOfTwoRuns(const ReorderPlan& plan, DType dtype) { return HasPairs(plan, dtype) && plan.strides[plan.strides.size() - 2] == 1; }
-
-class PairReorder : public Kernel {
+// The layouts of weights for products of bfloat16 have pairs of elements innermost, which are adjacent along one dimension, and around them
+// a block of another dimension. They are made from an operand without blocks in which either dimension is contiguous: the pairs are
+// elements of 32 bits, and their block a row of a transposed matrix; or a row of the block is two rows of the operand, merged. Padding
+// becomes zero.
+class PairBlocks : public Kernel {
  public:
-  PairReorder(const KernelCall& call, ReorderPlan plan)
-      : plan_(std::move(plan)),
-        loops_(BestLoops()),
-        run_(plan_.extents[plan_.extents.rank() - 2]),
-        runs_(call.inputs[0].shape.elements() / (2 * run_)),
-        threads_(ThreadsFor(call.inputs[0].shape.elements(), kElementsPerThread, call.threads)) {}
+  explicit PairBlocks(const KernelCall& call)
+      : shape_(call.inputs[0].shape), loops_(BestLoops()), strides_(StridesOf(call.inputs[0])), outer_(PaddedAxes(call.outputs[0])) {
+    pair_ = outer_.back(), outer_.pop_back();
+    block_ = outer_.back(), outer_.pop_back();
+    if (HasWholePairs(call)) rows_ = outer_.back().extent, outer_.pop_back();
+    for (const Axis& axis : outer_) tiles_ *= axis.extent;
+    threads_ = ThreadsFor(shape_.elements(), kElementsPerThread, call.threads);
+  }
+
+  static bool Serves(const KernelCall& call) {
+    const OperandType &from = call.inputs[0], &to = call.outputs[0];
+    const auto& blocks = to.layout.blocks;
+    if (DTypeBytes(to.dtype) != 2 || !from.layout.blocks.empty() || blocks.size() < 2 || to.shape.rank() > kMaxRank) return false;
+    const auto &block = blocks[blocks.size() - 2], &pair = blocks.back();
+    if (pair.size != 2 || pair.dim == block.dim || block.size > kMaxBlock) return false;
+    return HasWholePairs(call) || StridesOf(from)[static_cast<size_t>(block.dim)] == 1;
+  }
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     const auto* const from = static_cast<const uint16_t*>(inputs[0]);
     auto* const to = static_cast<uint32_t*>(outputs[0]);
-    const size_t outer = plan_.strides.size() - 2;
-    GRADLOOM_CHECK(outer <= kMaxRank);
-    ParallelRanges(runs_, 1, threads_, [&](int64_t begin, int64_t end) {
-      std::array<int64_t, kMaxRank> index;  // nothing that allocates: no exception may leave a team
-      int64_t rest = begin, offset = 0;
-      for (size_t i = outer; i-- > 0;) {
-        index[i] = rest % extent(i);
-        rest /= extent(i);
-        offset += index[i] * plan_.strides[i];
-      }
-      for (int64_t run = begin; run < end; ++run) {
-        loops_.pair_rows(from + offset, from + offset + plan_.strides.back(), to + run * run_, run_);
-        for (size_t i = outer; i-- > 0;) {
-          offset += plan_.strides[i];
-          if (++index[i] < extent(i)) break;
-          offset -= index[i] * plan_.strides[i];
-          index[i] = 0;
-        }
-      }
+    const int64_t size = std::max<int64_t>(rows_, 1) * block_.extent;
+    ParallelRanges(tiles_, 1, threads_, [&](int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; ++tile) CopyTile(tile, from, to + tile * size);
     });
   }
 
  private:
-  int64_t extent(size_t axis) const { return plan_.extents[static_cast<int>(axis)]; }
+  static constexpr int64_t kMaxBlock = 64;
 
-  const ReorderPlan plan_;
+  static std::vector<int64_t> StridesOf(const OperandType& plain) {
+    std::vector<int64_t> strides(static_cast<size_t>(plain.shape.rank()));
+    for (const Axis& axis : AxesOf(plain.layout, plain.shape)) strides[static_cast<size_t>(axis.dim)] = axis.stride;
+    return strides;
+  }
+  static std::vector<Axis> PaddedAxes(const OperandType& operand) { return AxesOf(operand.layout, operand.layout.Padded(operand.shape)); }
+
+  // Whether every pair is one of adjacent elements of the input, and the axis around the block counts such pairs.
+  static bool HasWholePairs(const KernelCall& call) {
+    const OperandType &from = call.inputs[0], &to = call.outputs[0];
+    const std::vector<Axis> axes = PaddedAxes(to);
+    if (axes.size() < 3) return false;
+    const Axis &pair = axes.back(), &around = axes[axes.size() - 3];
+    const std::vector<int64_t> strides = StridesOf(from);
+    if (around.dim != pair.dim || around.step != 2 || strides[static_cast<size_t>(pair.dim)] != 1 || from.shape[pair.dim] % 2 != 0) {
+      return false;
+    }
+    for (int dim = 0; dim < from.shape.rank(); ++dim) {
+      if (dim != pair.dim && from.shape[dim] > 1 && strides[static_cast<size_t>(dim)] % 2 != 0) return false;
+    }
+    return true;
+  }
+
+  int64_t stride(const Axis& axis) const { return strides_[static_cast<size_t>(axis.dim)]; }
+
+  void CopyTile(int64_t tile, const uint16_t* from, uint32_t* to) const {
+    std::array<int64_t, kMaxRank> at{};  // the first index of the tile along each dimension
+    for (size_t i = outer_.size(); i-- > 0;) {
+      at[static_cast<size_t>(outer_[i].dim)] += tile % outer_[i].extent * outer_[i].step;
+      tile /= outer_[i].extent;
+    }
+    bool inside = true;
+    for (int dim = 0; dim < shape_.rank(); ++dim) inside = inside && at[static_cast<size_t>(dim)] < shape_[dim];
+    if (!inside) {
+      std::fill_n(to, std::max<int64_t>(rows_, 1) * block_.extent, 0u);
+      return;
+    }
+    for (int dim = 0; dim < shape_.rank(); ++dim) from += at[static_cast<size_t>(dim)] * strides_[static_cast<size_t>(dim)];
+    const int64_t columns = std::min(shape_[block_.dim] - at[static_cast<size_t>(block_.dim)], block_.extent);
+    const int64_t left = shape_[pair_.dim] - at[static_cast<size_t>(pair_.dim)];
+    if (rows_ > 0) return Transpose(from, std::min(left / 2, rows_), columns, to);
+    static constexpr uint16_t kZeros[kMaxBlock] = {};
+    loops_.pair_rows(from, left > 1 ? from + stride(pair_) : kZeros, to, columns);
+    std::fill(to + columns, to + block_.extent, 0u);
+  }
+
+  void Transpose(const uint16_t* from, int64_t rows, int64_t columns, uint32_t* to) const {
+    loops_.transpose(reinterpret_cast<const float*>(from), stride(block_) / 2, reinterpret_cast<float*>(to), block_.extent, rows, columns);
+    for (int64_t row = 0; row < rows && columns < block_.extent; ++row) {
+      std::fill(to + row * block_.extent + columns, to + (row + 1) * block_.extent, 0u);
+    }
+    std::fill(to + rows * block_.extent, to + rows_ * block_.extent, 0u);
+  }
+
+  const Shape shape_;
   const Loops& loops_;
-  int64_t run_, runs_;  // pairs per run, and runs
+  const std::vector<int64_t> strides_;  // of the input
+  std::vector<Axis> outer_;             // of the output, around a tile
+  Axis block_, pair_;
+  int64_t rows_ = 0, tiles_ = 1;  // rows_: of blocks in a tile that is transposed
   int threads_;
 };
 
 std::unique_ptr<Kernel> MakeReorder(const KernelCall& call) {
-  ReorderPlan plan = *ReorderPlanOf(call.inputs[0], call.outputs[0]);
-  const DType dtype = call.inputs[0].dtype;
-  if (const auto pairs = WholePairs(plan, dtype)) return std::make_unique<Reorder>(*pairs, DType::kFloat32, call.threads);
-  if (IsOfTwoRuns(plan, dtype)) return std::make_unique<PairReorder>(call, std::move(plan));
-  return std::make_unique<Reorder>(plan, dtype, call.threads);
+  if (PairBlocks::Serves(call)) return std::make_unique<PairBlocks>(call);
+  return std::make_unique<Reorder>(*ReorderPlanOf(call.inputs[0], call.outputs[0]), call.inputs[0].dtype, call.threads);
 }
 
 std::string RejectsTypes(const OperandType& from, const OperandType& to) {
@@ -341,6 +373,7 @@ std::string RejectsTypes(const OperandType& from, const OperandType& to) {
 std::string Rejects(const KernelCall& call) {
   const OperandType &from = call.inputs[0], &to = call.outputs[0];
   if (std::string why = RejectsTypes(from, to); !why.empty()) return why;
+  if (PairBlocks::Serves(call)) return "";
   if (Pads(from) || Pads(to)) return "padding";
   return ReorderPlanOf(from, to) ? "" : "blocks of " + from.layout.ToString() + " and " + to.layout.ToString() + " that do not nest";
 }

@@ -3,9 +3,12 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -533,6 +536,38 @@ TEST(Reorder, PaddingBecomesZero) {
       EXPECT_EQ(got, wanted) << flat << " to " << name;
       run(b, a, got.data(), back.data());
       EXPECT_EQ(std::memcmp(back.data(), in.data(), static_cast<size_t>(in.bytes())), 0) << name << " to " << flat;
+    }
+  }
+}
+
+// Blocks of pairs with padding, from each order in which a kernel merges rows or transposes pairs, and from others.
+TEST(Reorder, PairsWithPadding) {
+  for (const Shape& shape : {Shape{104, 40, 1, 1}, Shape{50, 7, 3, 2}, Shape{5, 70, 2, 3}, Shape{33, 36, 1, 4}}) {
+    for (const char* name : {"0231:0x48,1x2", "1230:1x32,0x2", "0231:1x8,0x16,1x2", "1230:0x16,1x64,0x2"}) {
+      for (const char* flat : {"plain", "0231", "1230"}) {
+        KernelCall call = Call("Reorder", "gradloom", {Plain(DType::kBfloat16, shape)}, {Plain(DType::kBfloat16, shape)});
+        call.inputs[0].layout = Layout::FromString(flat);
+        call.outputs[0].layout = Layout::FromString(name);
+        std::vector<uint16_t> x(static_cast<size_t>(shape.elements())), stored(x.size());
+        for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint16_t>(i + 1);
+        ToLayout(call.inputs[0].layout, shape, 2, x.data(), stored.data());
+        std::vector<uint16_t> wanted(static_cast<size_t>(call.outputs[0].layout.elements(shape))), got(wanted.size());
+        ToLayout(call.outputs[0].layout, shape, 2, x.data(), wanted.data());
+        for (const int threads : {1, 3}) {
+          call.threads = threads;
+          std::fill(got.begin(), got.end(), uint16_t{0xFFFF});
+          const void* inputs[] = {stored.data()};
+          void* outputs[] = {got.data()};
+          const KernelRow& row = *ChooseKernel(DeviceKind::kCpu, call);
+          MakeCpuKernel(row, call)->Run(inputs, outputs, nullptr, nullptr);
+          EXPECT_EQ(got, wanted) << shape.ToString() << " " << flat << " to " << name << " by " << row.name;
+          // Weights with one dimension of channels contiguous are not copied element by element.
+          const bool contiguous = std::string_view(flat) != "plain" || shape[2] * shape[3] == 1;
+          if (contiguous && std::string_view(name) == "0231:0x48,1x2" && shape[1] % 2 == 0) {
+            EXPECT_EQ(row.name, "cpu.Reorder") << flat;
+          }
+        }
+      }
     }
   }
 }
