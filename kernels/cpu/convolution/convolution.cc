@@ -143,12 +143,10 @@ bool Prefers(KernelCall& call) {
   if (PrefersWinograd(call) || PrefersGroupedConvolution(call) || PrefersDepthwiseConvolution(call) || PrefersWindowConvolution(call)) {
     return true;
   }
-  const ConvolutionOperands operands = ConvolutionOperandsOf(call);
-  const Layout last = ChannelsLast(operands.x->shape.rank());
   std::optional<Layout> weights;
   try {
     if (call.op == "ConvGradWeight" && PrefersPairWeights(call)) {
-      weights = last;
+      weights = ChannelsLast(call.outputs[0].shape.rank());
     } else if (ServesDenseWeights(call)) {
       weights = ForwardWeightLayout(call);
     } else if (ServesWindowWeights(call)) {
@@ -162,12 +160,7 @@ bool Prefers(KernelCall& call) {
     return PrefersDepthwise(call);
   }
   if (!weights) return PrefersDepthwise(call);
-  for (auto* list : {&call.inputs, &call.outputs}) {
-    for (OperandType& operand : *list) {
-      if (&operand == operands.x || &operand == operands.y) operand.layout = last;
-      if (&operand == operands.w) operand.layout = *weights;
-    }
-  }
+  SetConvolutionLayouts(call, weights);
   return true;
 }
 
@@ -222,17 +215,30 @@ class Bfloat16Fallback : public Kernel {
   Tensor scratch_;
 };
 
-// Whether a grouped convolution is vectorized in float32, by the library or by our own kernel, but not in bfloat16, as for the gradient of
-// the input of strided depthwise convolutions.
+// Whether the library has an optimized implementation of a bfloat16 convolution, with channels innermost or, where there are no groups,
+// plain, as of a first layer.
+bool IsVectorizedInBfloat16(const KernelCall& call) {
+  if (call.op == "ConvGradWeight" && PrefersPairWeights(call)) return true;
+  if (IsVectorizedChannelsLast(call)) return true;
+  if (call.attributes.Int("group", 1) > 1) return false;
+  try {
+    return !IsSlowConvolution(PrepareConvolution(PlainCall(call), false));
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
+// Whether a convolution is vectorized in float32, by the library or by our own kernels, but not in bfloat16, as the gradient of the input
+// of strided depthwise convolutions, or in groups whose channels do not fill a vector.
 bool IsFasterWidened(const KernelCall& call) {
-  if (call.op == "ConvGradWeight" || call.attributes.Int("group", 1) == 1 || IsVectorizedChannelsLast(call)) return false;
-  KernelCall wide = call;
+  if (IsVectorizedInBfloat16(call)) return false;
+  KernelCall wide = PlainCall(call);
   for (auto* operands : {&wide.inputs, &wide.outputs}) {
     for (OperandType& operand : *operands) {
       if (operand.present()) operand.dtype = DType::kFloat32;
     }
   }
-  return IsVectorizedChannelsLast(wide) || PrefersDepthwiseConvolution(wide);
+  return Prefers(wide);
 }
 
 // A plan from a machine without bfloat16 must run, whatever layouts it has.

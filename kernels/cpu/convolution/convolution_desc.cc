@@ -158,6 +158,16 @@ bool HasConvolutionBias(const KernelCall& call) { return call.domain.empty() && 
 
 bool IsChannelsLast(const KernelCall& call) { return !RejectsLayouts(call).empty(); }
 
+void SetConvolutionLayouts(KernelCall& call, const std::optional<Layout>& weights) {
+  const ConvolutionOperands of = ConvolutionOperandsOf(call);
+  for (auto* operands : {&call.inputs, &call.outputs}) {
+    for (OperandType& operand : *operands) {
+      if (&operand == of.x || &operand == of.y) operand.layout = ChannelsLast(operand.shape.rank());
+      if (&operand == of.w && weights) operand.layout = *weights;
+    }
+  }
+}
+
 bool IsSlowConvolution(const PreparedConvolution& convolution) {
   const std::string& name = convolution.implementation;
   return name.find("ref") != std::string::npos || name.find("gemm") != std::string::npos;

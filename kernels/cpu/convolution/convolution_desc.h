@@ -18,6 +18,9 @@ bool HasConvolutionBias(const KernelCall& call);
 // Whether an operand is not in row-major order.
 bool IsChannelsLast(const KernelCall& call);
 
+// Gives x and y the layout with channels innermost, and w the layout `weights` if there is one.
+void SetConvolutionLayouts(KernelCall& call, const std::optional<Layout>& weights);
+
 struct PreparedConvolution {
   std::function<dnnl::primitive()> make;
   dnnl::memory::desc weights;

@@ -192,8 +192,7 @@ constexpr CpuKernel kKernels[] = {
      .make = MakeKernel<ConvGradWeight>},
 };
 
-// The measurements were made with AMX.
-bool IsFast() { return HasAmx() && HasFastBfloat16(); }
+bool IsFast() { return HasFastBfloat16(); }
 
 }  // namespace
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/catalog/convolution.h"
 #include "kernels/catalog/physical.h"
+#include "kernels/cpu/convolution/convolution_desc.h"
 #include "kernels/cpu/convolution/window_axis.h"
 #include "kernels/cpu/convolution/winograd.h"
 #include "kernels/cpu/operands.h"
@@ -11,31 +13,13 @@
 namespace gradloom {
 namespace {
 
-// y = x * w: the operands of a call by their roles in the forward convolution.
-template <typename Call, typename Operand>
-struct Operands {
-  Operand *x, *w, *y;
-
-  explicit Operands(Call& call) {
-    Operand *in = call.inputs.data(), *out = call.outputs.data();
-    if (call.op == "ConvGradWeight") {
-      x = in, w = out, y = in + 1;
-    } else if (call.op == "Conv") {
-      x = in, w = in + 1, y = out;
-    } else {
-      x = out, w = in + 1, y = in;
-    }
-  }
-};
-using ConstOperands = Operands<const KernelCall, const OperandType>;
-
 // w[O, I, 3, 3] is stored as [O / lanes, 3, 3, I, lanes].
 Layout FilterLayout() { return {.order = {0, 2, 3, 1}, .blocks = {{0, WinogradLanes()}}}; }
 
 }  // namespace
 
 WinogradExtents WinogradExtents::Of(const KernelCall& call) {
-  const ConstOperands of(call);
+  const ConvolutionOperands of = ConvolutionOperandsOf(call);
   const auto [height, width] = WindowAxesOf(call.attributes, of.x->shape, of.y->shape, of.w->shape);
   return {of.x->shape[0], height.in, width.in, of.x->shape[1], height.out, width.out, of.y->shape[1], height.pad, width.pad};
 }
@@ -46,7 +30,7 @@ WinogradExtents WinogradExtents::Transposed() const {
 
 std::string RejectsWinogradShapes(const KernelCall& call) {
   if (std::string why = RejectsElements(call); !why.empty()) return why;
-  const ConstOperands of(call);
+  const ConvolutionOperands of = ConvolutionOperandsOf(call);
   for (const OperandType* operand : {of.x, of.w, of.y}) {
     if (operand->shape.rank() != 4) return "rank " + std::to_string(operand->shape.rank());
   }
@@ -80,7 +64,7 @@ std::string RejectsWinogradShapes(const KernelCall& call) {
 
 std::string RejectsWinograd(const KernelCall& call) {
   if (std::string why = RejectsWinogradShapes(call); !why.empty()) return why;
-  const ConstOperands of(call);
+  const ConvolutionOperands of = ConvolutionOperandsOf(call);
   for (const OperandType* operand : {of.x, of.y}) {
     if (!SameMemoryOrder(operand->layout, ChannelsLast(4), operand->shape)) return "layout " + operand->layout.ToString();
   }
@@ -89,9 +73,7 @@ std::string RejectsWinograd(const KernelCall& call) {
 
 bool PrefersWinograd(KernelCall& call) {
   if (!RejectsWinogradShapes(call).empty()) return false;
-  const Operands<KernelCall, OperandType> of(call);
-  of.x->layout = of.y->layout = ChannelsLast(4);
-  of.w->layout = FilterLayout();
+  SetConvolutionLayouts(call, FilterLayout());
   return true;
 }
 
