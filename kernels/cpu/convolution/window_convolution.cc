@@ -1,5 +1,6 @@
 // Channels-last, a row of a window is KW * I contiguous elements of x, so for each row of the windows a row of y is one product with the
-// weights: the windows are the rows of a matrix, which overlap in memory.
+// weights: the windows are the rows of a matrix, which overlap in memory. Where the channels of y do not fill vectors, those of adjacent
+// points do: a row of the matrix is then the elements under the windows of all of them.
 #include "kernels/cpu/convolution/window_convolution.h"
 
 #include <algorithm>
@@ -24,6 +25,7 @@ namespace {
 constexpr int64_t kPoints = 256;  // of y at most, per chunk of rows
 constexpr int64_t kChunksPerThread = 2;
 constexpr int64_t kFewElements = 12;
+constexpr int64_t kMinRows = 4;  // of a product: in fewer, the multiply-adds would wait for each other
 
 // y[N, OD, OH, OW, O] from x[N, D, H, W, I] and w[O, I, KD, KH, KW]; a missing depth or height is 1.
 struct Sizes {
@@ -31,6 +33,7 @@ struct Sizes {
   WindowAxis depth, height, width;
   int64_t rows;  // of y in a chunk, at most
   int64_t panel = BestLoops().matrix_panel;
+  int64_t points = 1;  // of y that a row of the product computes
 
   explicit Sizes(const KernelCall& call) {
     const Shape &x = call.inputs[0].shape, &w = call.inputs[1].shape, &y = call.outputs[0].shape;
@@ -39,18 +42,29 @@ struct Sizes {
     depth = axes[0], height = axes[1], width = axes[2];
     const int64_t together = std::clamp<int64_t>(kPoints / width.out, 1, height.out);
     rows = CeilDiv(height.out, CeilDiv(height.out, together));
+    for (int64_t more = 2; more * outputs <= panel && kMinRows * more <= width.out; ++more) {
+      if (products(more) * points < products(points) * more) points = more;
+    }
   }
+
+  // Multiply-adds of a row of the product, including those by zeros, for `of` points.
+  int64_t products(int64_t of) const { return AlignUp(of * outputs, panel / 2) * elements(of); }
+  // Elements of a row of x under the windows of `of` adjacent points.
+  int64_t elements(int64_t of) const { return (width.taps + (of - 1) * width.stride) * inputs; }
 
   int64_t taps() const { return depth.taps * height.taps; }
   int64_t row_chunks() const { return CeilDiv(height.out, rows); }
   int64_t chunks() const { return images * depth.out * row_chunks(); }
-  int64_t window() const { return width.taps * inputs; }  // elements of a row of a window
+  int64_t window() const { return elements(1); }
+  int64_t columns() const { return points * outputs; }  // of the product
+  int64_t depth_of_sums() const { return elements(points); }
   int64_t x_rows(int64_t of) const { return (of - 1) * height.stride + (height.taps - 1) * height.dilation + 1; }
-  // The row that the windows of a row of y cover, with padding.
-  int64_t x_row() const { return AlignUp(((width.out - 1) * width.stride + width.taps) * inputs, 16); }
+  // The row that the windows of a row of y cover, and those of points after its end in the last row of the product, with padding.
+  int64_t x_row() const { return AlignUp(elements(aligned_width()), 16); }
+  int64_t aligned_width() const { return CeilDiv(width.out, points) * points; }
 
   // Floats of scratch memory: the weights; then per thread, rows of x with padding.
-  int64_t tap() const { return window() * AlignUp(outputs, panel); }
+  int64_t tap() const { return depth_of_sums() * AlignUp(columns(), panel); }
   int64_t weights() const { return taps() * tap(); }
   int64_t padded() const { return x_rows(rows) * x_row(); }
 };
@@ -72,9 +86,10 @@ class WindowConvolution : public Kernel {
       for (int64_t row : rows) {
         for (int64_t k = 0; k < n_.window(); ++k) {
           const int64_t place = depth + row + columns[static_cast<size_t>(k / n_.inputs)] + inputs[static_cast<size_t>(k % n_.inputs)];
-          for (int64_t o = 0; o < n_.outputs; ++o) {
-            matrix[(o / n_.panel * n_.window() + k) * n_.panel + o % n_.panel] =
-                static_cast<int32_t>(place + outputs[static_cast<size_t>(o)]);
+          for (int64_t column = 0; column < n_.columns(); ++column) {
+            const int64_t at = k + column / n_.outputs * n_.width.stride * n_.inputs;
+            matrix[(column / n_.panel * n_.depth_of_sums() + at) * n_.panel + column % n_.panel] =
+                static_cast<int32_t>(place + outputs[static_cast<size_t>(column % n_.outputs)]);
           }
         }
         matrix += n_.tap();
@@ -103,19 +118,20 @@ class WindowConvolution : public Kernel {
     const int64_t down = n_.row_chunks(), plane = index / down, first = index % down * n_.rows;
     const int64_t rows = std::min(n_.rows, n_.height.out - first), y_row = n_.width.out * n_.outputs;
     float* const to = y + (plane * n_.height.out + first) * y_row;
-    MatrixArgs args = {.m = n_.width.out,
-                       .n = n_.outputs,
-                       .k = n_.window(),
+    const int64_t whole = n_.width.out / n_.points, left = n_.width.out % n_.points;  // rows of the product, and points of the last one
+    MatrixArgs args = {.m = whole,
+                       .n = n_.columns(),
+                       .k = n_.depth_of_sums(),
                        .a = nullptr,
                        .b = nullptr,
-                       .a_row = n_.width.stride * n_.inputs,
+                       .a_row = n_.points * n_.width.stride * n_.inputs,
                        .a_col = 1,
                        .b_row = 0,
                        .b_col = 0,
                        .bias = nullptr,
                        .bias_step = 1,
                        .c = nullptr,
-                       .c_row = n_.outputs,
+                       .c_row = n_.columns(),
                        .alpha = 1,
                        .beta = 0,
                        .adds = true};
@@ -130,7 +146,13 @@ class WindowConvolution : public Kernel {
           const int64_t at = row * n_.height.stride + kh * n_.height.dilation, h = first * n_.height.stride - n_.height.pad + at;
           if (h < 0 || h >= n_.height.in) continue;
           args.a = padded + at * n_.x_row();
-          loops_.multiply_packed(args, weights + (kd * n_.height.taps + kh) * n_.tap());
+          const float* const of_tap = weights + (kd * n_.height.taps + kh) * n_.tap();
+          loops_.multiply_packed(args, of_tap);
+          if (left == 0) continue;
+          MatrixArgs last = args;
+          last.m = 1, last.n = left * n_.outputs;
+          last.a += whole * args.a_row, last.c += whole * args.c_row;
+          loops_.multiply_packed(last, of_tap);
         }
       }
     }
@@ -176,7 +198,8 @@ std::string RejectsShapes(const KernelCall& call) {
   if (n.window() < kFewElements) return "few elements in a row of a window";
   if (!IsSlowChannelsLast(call)) return "the library has an optimized implementation";
   // With AVX-512, the library's products of copied windows are faster than half-empty vectors.
-  if (BestLoops().name == std::string_view("avx512") && 3 * AlignUp(n.outputs, n.panel / 2) > 4 * n.outputs) return "few channels";
+  const bool half_empty = 3 * n.products(n.points) > 4 * n.columns() * n.window();
+  if (BestLoops().name == std::string_view("avx512") && half_empty) return "few channels";
   if (call.inputs[1].layout.elements(w) > INT32_MAX) return "extents";
   return "";
 }
@@ -200,7 +223,7 @@ constexpr CpuKernel kKernels[] = {
 
 bool PrefersWindowConvolution(KernelCall& call) {
   if (call.op != "Conv" || !RejectsShapes(call).empty()) return false;
-  call.inputs[0].layout = call.outputs[0].layout = ChannelsLast(call.inputs[0].shape.rank());
+  SetConvolutionLayouts(call, std::nullopt);
   return true;
 }
 
