@@ -1,5 +1,6 @@
 #include "kernels/cpu/convolution/depthwise_convolution.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -8,12 +9,14 @@
 
 #include "kernels/catalog/convolution.h"
 #include "kernels/catalog/physical.h"
+#include "kernels/cpu/convolution/channel_multiplier.h"
 #include "kernels/cpu/convolution/convolution_desc.h"
 #include "kernels/cpu/convolution/window_axis.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {
@@ -80,8 +83,9 @@ Layout TapsOutermost(int rank) {
   return layout;
 }
 
-// The result of Conv, y[N, OD, OH, OW, C], from x[N, D, H, W, C], w[C, 1, KD, KH, KW] and a bias, or that of ConvGradInput and
-// ConvTranspose, x from y; a missing depth or height is 1. Sums run over the taps in order.
+// The result of Conv, y[N, OD, OH, OW, C], from x[N, D, H, W, C / M], w[C, 1, KD, KH, KW] and a bias, or that of ConvGradInput and
+// ConvTranspose, x from y; a missing depth or height is 1. Sums run over the taps in order. With M > 1 filters for each channel of x, an
+// image of x is repeated to C channels before it is read, and a row of x is summed from one of C channels.
 class DepthwiseConvolution : public Kernel {
  public:
   explicit DepthwiseConvolution(const KernelCall& call)
@@ -89,7 +93,7 @@ class DepthwiseConvolution : public Kernel {
     const ConvolutionOperands of = ConvolutionOperandsOf(call);
     const Shape& w = of.w->shape;
     axes_ = VolumeAxesOf(WindowsOfConvolution(call).ToAttributes(), of.x->shape, of.y->shape, w);
-    images_ = of.x->shape[0], channels_ = w[0];
+    images_ = of.x->shape[0], channels_ = w[0], times_ = w[0] / of.x->shape[1];
     for (size_t i = 0; i < 2; ++i) {
       for (int64_t position = 0; position < ResultOf(axes_[i]); ++position) taps_[i].push_back(TapsAt(axes_[i], transposed_, position));
     }
@@ -108,23 +112,44 @@ class DepthwiseConvolution : public Kernel {
   }
 
   static int64_t Scratch(const KernelCall& call) {
-    return InPlace(call) ? 0 : ConvolutionOperandsOf(call).w->shape.elements() * static_cast<int64_t>(sizeof(float));
+    const int64_t repeated = Transposed(call) ? Threads(call) * RowOf(call) : ImageOf(call);
+    return (WeightsOf(call) + (Times(call) > 1 ? repeated : 0)) * static_cast<int64_t>(sizeof(float));
   }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     const auto *from = static_cast<const float*>(inputs[0]), *w = static_cast<const float*>(inputs[1]);
     const auto* bias = has_bias_ ? static_cast<const float*>(inputs[2]) : nullptr;
+    auto *const to = static_cast<float*>(outputs[0]), *const repeated =
+                                                          static_cast<float*>(scratch) + AlignUp(static_cast<int64_t>(source_.size()), 16);
     if (!source_.empty()) {
       auto* const packed = static_cast<float*>(scratch);
       for (size_t i = 0; i < source_.size(); ++i) packed[i] = w[source_[i]];
       w = packed;
     }
-    const int64_t rows = ResultOf(axes_[0]) * ResultOf(axes_[1]);
+    const int64_t rows = ResultOf(axes_[0]) * ResultOf(axes_[1]), row = ResultOf(axes_[2]) * channels_;
+    const int64_t points = OperandOf(axes_[0]) * OperandOf(axes_[1]) * OperandOf(axes_[2]), image = points * channels_;
+    if (times_ > 1 && !transposed_) {
+      for (int64_t i = 0; i < images_; ++i, from += image / times_) {
+        ParallelRanges(image / times_, 16, threads_,
+                       [&](int64_t begin, int64_t end) { RepeatElements(from + begin, end - begin, times_, repeated + begin * times_); });
+        ParallelRanges(rows, 1, threads_, [&](int64_t begin, int64_t end) {
+          std::vector<DepthwiseTap> taps;
+          for (int64_t j = begin; j < end; ++j) ComputeRow(repeated, j, w, bias, taps, to + (i * rows + j) * row);
+        });
+      }
+      return;
+    }
     ParallelRanges(images_ * rows, 1, threads_, [&](int64_t begin, int64_t end) {
       std::vector<DepthwiseTap> taps;
+      float* const sums = repeated + ThreadIndex() * AlignUp(row, 16);
       for (int64_t i = begin; i < end; ++i) {
-        ComputeRow(from + i / rows * OperandOf(axes_[0]) * OperandOf(axes_[1]) * OperandOf(axes_[2]) * channels_, i % rows, w, bias, taps,
-                   static_cast<float*>(outputs[0]) + i * ResultOf(axes_[2]) * channels_);
+        const float* const operand = from + i / rows * image;
+        if (times_ == 1) {
+          ComputeRow(operand, i % rows, w, bias, taps, to + i * row);
+        } else {
+          ComputeRow(operand, i % rows, w, nullptr, taps, sums);
+          SumRow(sums, bias, to + i * row / times_);
+        }
       }
     });
   }
@@ -134,12 +159,37 @@ class DepthwiseConvolution : public Kernel {
     const ConvolutionOperands of = ConvolutionOperandsOf(call);
     return ThreadsFor(of.y->shape.elements() * (of.w->shape.elements() / of.w->shape[0]), kProductsPerThread, call.threads);
   }
+  static int64_t Times(const KernelCall& call) {
+    const ConvolutionOperands of = ConvolutionOperandsOf(call);
+    return of.w->shape[0] / of.x->shape[1];
+  }
+  // Floats of scratch memory: packed weights, a repeated image of x, and a row of x of a thread before its channels are summed.
+  static int64_t WeightsOf(const KernelCall& call) {
+    return InPlace(call) ? 0 : AlignUp(ConvolutionOperandsOf(call).w->shape.elements(), 16);
+  }
+  static int64_t ImageOf(const KernelCall& call) {
+    const Shape& x = ConvolutionOperandsOf(call).x->shape;
+    return x.elements() / x[0] * Times(call);
+  }
+  static int64_t RowOf(const KernelCall& call) {
+    const ConvolutionOperands of = ConvolutionOperandsOf(call);
+    return AlignUp(of.x->shape[of.x->shape.rank() - 1] * of.w->shape[0], 16);
+  }
   static bool InPlace(const KernelCall& call) {
     const OperandType& w = *ConvolutionOperandsOf(call).w;
     return SameMemoryOrder(w.layout, TapsOutermost(w.shape.rank()), w.shape);
   }
   int64_t ResultOf(const WindowAxis& axis) const { return transposed_ ? axis.in : axis.out; }
   int64_t OperandOf(const WindowAxis& axis) const { return transposed_ ? axis.out : axis.in; }
+
+  // A row of x from the sums of each of its channels' filters.
+  void SumRow(const float* sums, const float* bias, float* to) const {
+    const int64_t points = ResultOf(axes_[2]), channels = channels_ / times_;
+    SumRepeated(sums, points * channels, times_, to);
+    for (int64_t p = 0; p < points && bias != nullptr; ++p, to += channels) {
+      for (int64_t c = 0; c < channels; ++c) to[c] += bias[c];
+    }
+  }
 
   // Row `row` of an image's result, from the image `from`.
   void ComputeRow(const float* from, int64_t row, const float* w, const float* bias, std::vector<DepthwiseTap>& taps, float* to) const {
@@ -174,7 +224,7 @@ class DepthwiseConvolution : public Kernel {
   const bool transposed_, has_bias_;
   const int threads_;
   std::array<WindowAxis, 3> axes_;
-  int64_t images_, channels_;
+  int64_t images_, channels_, times_;                  // channels of y, and how many of them read a channel of x
   std::array<std::vector<std::vector<Tap>>, 2> taps_;  // by position of the result along depth and height
   std::vector<PointRun> runs_;                         // of a row
   std::vector<int64_t> source_;                        // where the weights are packed: the element of w
@@ -188,8 +238,8 @@ std::string RejectsShapes(const KernelCall& call) {
   const int rank = x.rank();
   if (rank < 3 || rank > 5 || y.rank() != rank || w.rank() != rank) return "rank " + std::to_string(rank);
   const int64_t channels = x[1];
-  if (call.attributes.Int("group", 1) != channels || channels < 2 || y[1] != channels || w[0] != channels || w[1] != 1) {
-    return "other than a filter for each channel";
+  if (call.attributes.Int("group", 1) != channels || channels < 2 || y[1] != w[0] || w[0] % channels != 0 || w[1] != 1) {
+    return "other than filters for single channels";
   }
   if (y[0] != x[0]) return "another batch";
   if (HasConvolutionBias(call) && !call.inputs[2].layout.plain()) return "bias";
@@ -221,13 +271,7 @@ constexpr CpuKernel kKernels[] = {
 
 bool PrefersDepthwiseConvolution(KernelCall& call) {
   if (call.op == "ConvGradWeight" || !RejectsShapes(call).empty()) return false;
-  const ConvolutionOperands of = ConvolutionOperandsOf(call);
-  for (auto* operands : {&call.inputs, &call.outputs}) {
-    for (OperandType& operand : *operands) {
-      if (&operand == of.x || &operand == of.y) operand.layout = ChannelsLast(operand.shape.rank());
-      if (&operand == of.w) operand.layout = TapsOutermost(operand.shape.rank());
-    }
-  }
+  SetConvolutionLayouts(call, TapsOutermost(call.outputs[0].shape.rank()));
   return true;
 }
 

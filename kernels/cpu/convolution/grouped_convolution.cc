@@ -1,6 +1,7 @@
 #include "kernels/cpu/convolution/grouped_convolution.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -10,6 +11,7 @@
 #include "kernels/catalog/convolution.h"
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/convolution/convolution_desc.h"
+#include "kernels/cpu/convolution/small_groups.h"
 #include "kernels/cpu/convolution/window_axis.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
@@ -284,6 +286,7 @@ std::string RejectsGroupedShapes(const KernelCall& call) {
   const int64_t packed = w.elements() / w[1] / w[0] * groups * AlignUp(w[1], 32) * AlignUp(w[0] / groups, 32);
   if (packed > kMaxGroupedWeights || of.w->layout.elements(w) > INT32_MAX) return "many weights";
   if (HasConvolutionBias(call) && !call.inputs[2].layout.plain()) return "bias";
+  if (ServesSmallGroups(call)) return "";
   // The library is faster if it is vectorized for these channels per group and does not pad the weights.
   return IsVectorizedChannelsLast(call) ? "the library has a vectorized implementation" : "";
 }
@@ -298,6 +301,15 @@ std::string RejectsGrouped(const KernelCall& call) {
   return RejectsGroupedShapes(call);
 }
 
+int64_t GradWeightScratch(const KernelCall& call) {
+  return ServesSmallGroups(call) ? SmallGroupsScratch(call) : GroupedGradWeight::Scratch(call);
+}
+
+std::unique_ptr<Kernel> MakeGradWeight(const KernelCall& call) {
+  if (ServesSmallGroups(call)) return MakeSmallGroups(call);
+  return std::make_unique<GroupedGradWeight>(call);
+}
+
 template <typename T>
 constexpr CpuKernel GroupedRow(std::string_view name, std::string_view op, std::string_view domain) {
   return {.row = {.name = name, .op = op, .domain = domain, .rejects = RejectsGrouped, .scratch_bytes = T::Scratch}, .make = MakeKernel<T>};
@@ -307,19 +319,19 @@ constexpr CpuKernel kKernels[] = {
     GroupedRow<GroupedConv>("cpu.GroupedConv", "Conv", ""),
     GroupedRow<GroupedConv>("cpu.GroupedConvTranspose", "ConvTranspose", ""),
     GroupedRow<GroupedConv>("cpu.GroupedConvGradInput", "ConvGradInput", "gradloom"),
-    GroupedRow<GroupedGradWeight>("cpu.GroupedConvGradWeight", "ConvGradWeight", "gradloom"),
+    {.row = {.name = "cpu.GroupedConvGradWeight",
+             .op = "ConvGradWeight",
+             .domain = "gradloom",
+             .rejects = RejectsGrouped,
+             .scratch_bytes = GradWeightScratch},
+     .make = MakeGradWeight},
 };
 
 }  // namespace
 
 bool PrefersGroupedConvolution(KernelCall& call) {
   if (!RejectsGroupedShapes(call).empty()) return false;
-  const ConvolutionOperands of = ConvolutionOperandsOf(call);
-  for (auto* operands : {&call.inputs, &call.outputs}) {
-    for (OperandType& operand : *operands) {
-      if (&operand == of.x || &operand == of.y) operand.layout = ChannelsLast(operand.shape.rank());
-    }
-  }
+  SetConvolutionLayouts(call, std::nullopt);
   return true;
 }
 

@@ -128,6 +128,40 @@ struct DepthwiseArgs {
   Index y_step, points, channels;
 };
 
+// The gradient of a row of windows with a filter for each channel: to[t * channels + c] += the sum, over the points p of taps[t] in order,
+// of x[taps[t].x + p * x_step + c] * y[p * y_step + c]. Points are those of y.
+struct DepthwiseGradTap {
+  Index x;  // may be negative if the tap has no point 0
+  Index begin, end;
+};
+struct DepthwiseGradArgs {
+  const float* x;
+  Index x_step;
+  const float* y;
+  Index y_step, channels;
+  const DepthwiseGradTap* taps;
+  Index count;
+  float* to;
+};
+
+// The same for groups of `channels` channels of x and as many of y, which are 4 or 8 and divide a vector: over several rows, for each
+// channel k of a group, to[(t * channels + k) * lanes + l] += the sum of x[taps[t].x + p * x_step + k + l / channels * channels] *
+// y[p * y_step + l] for each lane l.
+struct GroupedGradRow {
+  Index x, y;  // offsets in elements
+};
+struct GroupedGradArgs {
+  const float* x;
+  Index x_step;
+  const float* y;
+  Index y_step, channels;
+  const DepthwiseGradTap* taps;
+  Index count;
+  const GroupedGradRow* rows;
+  Index row_count;
+  float* to;
+};
+
 // A pooling window with `taps` >= 1 points, each a row of n elements: element i of point t is x[points[t] * stride + i].
 struct PoolArgs {
   const float* x;
@@ -412,10 +446,10 @@ struct Loops {
   void (*select_by_index)(const int* index, const int* own, int first, const float* g, Index n, float* to);
   // to[i] += g[i] if index[i] is `own`.
   void (*add_selected)(const int* index, int own, const float* g, Index n, float* to);
-  // to[i] += the sum over p < points of a[p * a_step + i] * b[p * b_step + i].
-  void (*add_products)(const float* a, Index a_step, const float* b, Index b_step, Index points, Index n, float* to);
   // Points of a convolution with a filter for each channel. y overlaps none of the others.
   void (*convolve_depthwise)(const DepthwiseArgs& args);
+  void (*depthwise_gradient)(const DepthwiseGradArgs& args);
+  void (*grouped_gradient)(const GroupedGradArgs& args);  // not with the baseline instruction set
   // Writes to[groups, times, width]: groups of `width` elements that are `from_step` apart, each repeated `times` times.
   void (*repeat_groups)(const float* from, Index from_step, Index width, Index groups, Index times, float* to);
 

@@ -77,34 +77,6 @@ void AddSelected(const int* index, int own, const float* g, Index n, float* to) 
   for (; i < n; ++i) to[i] += index[i] == own ? g[i] : 0.0f;
 }
 
-void AddProducts(const float* a, Index a_step, const float* b, Index b_step, Index points, Index n, float* to) {
-  // Enough independent sums to hide the latency of an addition.
-  constexpr Index kVectors = 4;
-  Index i = 0;
-  for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
-    Vector sums[kVectors] = {};
-    for (Index p = 0; p < points; ++p) {
-#pragma GCC unroll 4
-      for (Index v = 0; v < kVectors; ++v) {
-        const Index at = i + v * kLanes;
-        sums[v] = Fma(Load(a + p * a_step + at), Load(b + p * b_step + at), sums[v]);
-      }
-    }
-#pragma GCC unroll 4
-    for (Index v = 0; v < kVectors; ++v) Store(to + i + v * kLanes, Load(to + i + v * kLanes) + sums[v]);
-  }
-  for (; i + kLanes <= n; i += kLanes) {
-    Vector sum = {};
-    for (Index p = 0; p < points; ++p) sum = Fma(Load(a + p * a_step + i), Load(b + p * b_step + i), sum);
-    Store(to + i, Load(to + i) + sum);
-  }
-  for (; i < n; ++i) {
-    float sum = 0;
-    for (Index p = 0; p < points; ++p) sum = scalar::Fma(a[p * a_step + i], b[p * b_step + i], sum);
-    to[i] += sum;
-  }
-}
-
 void RepeatGroups(const float* from, Index from_step, Index width, Index groups, Index times, float* to) {
   Index g = 0;
   if (width <= kLanes) {
