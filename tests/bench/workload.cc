@@ -72,7 +72,8 @@ std::string OperandShapes(const Program& program, const Instruction& instruction
   return reads + "-> " + writes;
 }
 
-// Prints the time per kernel and operator over the timed steps, largest first, and then the slowest instructions.
+// Prints the time per kernel and operator over the timed steps, largest first, and then the slowest instructions, with the rates at which
+// they compute and move what the cost model counts.
 void PrintOperators(Session& session, int64_t steps) {
   struct Row {
     int64_t nanoseconds = 0, launches = 0;
@@ -107,8 +108,10 @@ void PrintOperators(Session& session, int64_t steps) {
   if (slowest.size() > kSlowest) slowest.resize(kSlowest);
   for (const Launch& launch : slowest) {
     const Instruction& instruction = *launch.instruction;
-    std::printf("%9.1f us  %s (%s) '%s' %s\n", static_cast<double>(launch.nanoseconds) * 1e-3 / static_cast<double>(steps),
-                instruction.kernel.c_str(), instruction.op.c_str(), Escaped(instruction.origin).c_str(),
+    const double nanoseconds = std::max(static_cast<double>(launch.nanoseconds) / static_cast<double>(steps), 1.0);
+    const Cost cost = instruction.kind == InstructionKind::kLaunch ? CostOfLaunch(*launch.program, instruction) : Cost{};
+    std::printf("%9.1f us  %6.1f GFLOP/s  %5.1f GB/s  %s (%s) '%s' %s\n", nanoseconds * 1e-3, cost.flops / nanoseconds,
+                cost.bytes / nanoseconds, instruction.kernel.c_str(), instruction.op.c_str(), Escaped(instruction.origin).c_str(),
                 OperandShapes(*launch.program, instruction).c_str());
   }
 }
