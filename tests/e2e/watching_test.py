@@ -207,6 +207,21 @@ class WatchingTest(unittest.TestCase):
         with self.assertRaises(OSError):
             self.scrape(where)
 
+    def test_memory_of_a_run_that_fails(self):
+        # In its first epoch, and in the first steps of a run that is resumed.
+        self.assertEqual(self.run_command(*TRAIN, "--lr", "1e-3", "--steps", "12", "--name", "fails").returncode, 0)
+        for words, name in (([*TRAIN, "--lr", "1e30", "--name", "fails_at_once"], "fails_at_once"),
+                            (["resume", "runs/fails", "--lr", "1e30", "--steps", "1000"], "fails")):
+            done = self.run_command(*words)
+            self.assertEqual(done.returncode, 10, done.stderr)
+            step = int(re.search(r"at step (\d+)", done.stderr)[1])
+            with open(f"{self.folder}/runs/{name}/memory.json") as file:
+                held = json.load(file)
+            # The last step before it.
+            self.assertEqual(held["step"], step - 1, done.stderr)
+            self.assertGreater(held["devices"][0]["cached_bytes"], 0)
+            self.assertIn(f"after step {step - 1}\n", self.run_command("devices", f"runs/{name}").stdout)
+
     def test_foreign_requests_do_no_harm(self):
         process, where = self.begin("--name", "asked")
         self.assertEqual(self.scrape(where, "/healthz")[0], "ok\n")

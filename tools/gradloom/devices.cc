@@ -30,19 +30,19 @@ void PrintHeld(const nlohmann::json& held) {
   }
 }
 
-// Prints the run's last memory record, which is written after each epoch.
+// Prints the run's last memory record.
 int DevicesOf(const std::string& run, bool json) {
   const std::string path = RunFolder::Open(run).File("memory.json");
   if (std::error_code error; !std::filesystem::exists(path, error)) {
     throw Error(ErrorCode::kData, "the run has no record of its memory yet", Escaped(run, 4096),
-                "the record is written after each epoch; train the run further");
+                "the record is written after the first step; train the run further");
   }
   try {
     const nlohmann::json held = nlohmann::json::parse(ReadWholeFile(path));
     json ? void(std::printf("%s\n", held.dump().c_str())) : PrintHeld(held);
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kData, "not a memory record", Escaped(path, 4096),
-                "the record is written after each epoch; train the run further");
+                "the record is written after the first step; train the run further");
   }
   return 0;
 }
@@ -88,7 +88,7 @@ int Devices(bool json) {
 Action DeclareDevices(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   auto run = std::make_shared<std::string>();
-  app.add_option("run", *run, "the folder of a run: show its memory on each device, as of its last epoch");
+  app.add_option("run", *run, "the folder of a run: show its memory on each device, as of a recent step, or of its end");
   app.add_flag("--json", *json, "print one JSON object");
   return [json, run] { return run->empty() ? Devices(*json) : DevicesOf(*run, *json); };
 }

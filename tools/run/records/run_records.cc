@@ -62,8 +62,9 @@ void TruncateFile(const std::string& path, uint64_t bytes) {
   if (error) throw WriteError("cannot truncate the file", path, error.value());
 }
 
-// Some file systems (ext4) write a file when it replaces another one, which takes longer than a short epoch, too.
-constexpr auto kMemoryInterval = std::chrono::seconds(1);
+// Some file systems (ext4) write a file when it replaces another one, which takes longer than a short epoch, too. Between steps of one
+// epoch the memory hardly changes.
+constexpr auto kMemoryInterval = std::chrono::seconds(1), kMemoryIntervalOfSteps = std::chrono::seconds(10);
 
 // For a record that the next epoch replaces: to wait for the disk takes longer than a short epoch.
 class UnsyncedCalls : public FileCalls {
@@ -115,7 +116,7 @@ void LineFile::Append(const std::string& line) {
 RunRecords::RunRecords(const std::string& folder, const RecordOptions& options) : folder_(folder), options_(options) { Open(-1); }
 
 RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, const std::string& state, int64_t step)
-    : folder_(folder), options_(options) {
+    : folder_(folder), options_(options), step_(std::max<int64_t>(step, 0)) {
   try {
     const nlohmann::json json = nlohmann::json::parse(state);
     rows_ = json.at("rows").get<int64_t>();
@@ -136,6 +137,15 @@ RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, 
     throw Error(ErrorCode::kCheckpoint, "cannot read the saved state of the records: " + Escaped(state));
   }
   Open(step + 1);
+}
+
+RunRecords::~RunRecords() {
+  if (finished_) return;
+  try {
+    WriteMemory({});
+  } catch (...) {
+    // The run has failed for another reason, or its device has.
+  }
 }
 
 std::string RunRecords::state() const {
@@ -220,10 +230,12 @@ void RunRecords::OnStep(const StepReport& step) {
     for (size_t i = 0; i < terms_.size(); ++i) add(step.losses.at(i + 1), terms_[i]);
     rows_ += step.rows;
   }
-  if (!step.result.updated) return;
-  const bool due = PassesMultiple(last_step_, step.result.step, options_.every);
-  last_step_ = step.result.step;
-  if (due) WriteTrainLine();
+  if (step.result.updated) {
+    const bool due = PassesMultiple(last_step_, step.result.step, options_.every);
+    last_step_ = step_ = step.result.step;
+    if (due) WriteTrainLine();
+  }
+  WriteMemory(kMemoryIntervalOfSteps);
 }
 
 void RunRecords::WriteTrainLine() {
@@ -265,18 +277,27 @@ void RunRecords::OnEpoch(const EpochReport& epoch) {
     csv_->Append(CsvLine(row));
     ++csv_lines_;
   });
-  nlohmann::json memory = ToJson(epoch.memory);
-  memory["process"] = getpid();
-  memory["step"] = epoch.step;
-  memory_ = memory.dump() + "\n";
-  if (std::chrono::steady_clock::now() - memory_written_ >= kMemoryInterval) WriteMemory();
+  step_ = epoch.step;
+  WriteMemory(kMemoryInterval);
 }
 
-void RunRecords::WriteMemory() {
-  if (memory_.empty()) return;
+// A resumed run that had nothing to do leaves the record of the process that trained it.
+void RunRecords::Finish() {
+  finished_ = true;
+  if (memory_written_ && memory_step_ != step_) WriteMemory({});
+}
+
+void RunRecords::WriteMemory(std::chrono::steady_clock::duration interval) {
+  if (!options_.memory) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (memory_written_ && now - *memory_written_ < interval) return;
+  memory_written_ = now;
+  memory_step_ = step_;
+  nlohmann::json memory = ToJson(options_.memory());
+  memory["process"] = getpid();
+  memory["step"] = step_;
   static UnsyncedCalls calls;
-  Write([&] { WriteFileAtomically(folder_ + "/memory.json", std::exchange(memory_, ""), calls); });
-  memory_written_ = std::chrono::steady_clock::now();
+  Write([&] { WriteFileAtomically(folder_ + "/memory.json", memory.dump() + "\n", calls); });
 }
 
 }  // namespace gradloom

@@ -25,6 +25,8 @@ struct RecordOptions {
   std::vector<std::string> terms;         // the plan's loss_terms
   std::vector<std::string> eval_columns;  // columns of results.csv: "loss", its terms and the metrics, or none
   int64_t gpu_bytes = 0;                  // see TrainLine
+  // What the run has of each device now, for memory.json; empty: there is no such file.
+  std::function<std::vector<DeviceMemory>()> memory;
   // Called once, if a record cannot be written for lack of space or another failure of the disk: from then on such records are left out and
   // counted. Empty: the failure is thrown.
   std::function<void(const Error& error)> on_failure;
@@ -57,6 +59,8 @@ nlohmann::json EvaluationLine(const EvaluationReport& evaluation);
 // are "loss/NAME" beside "loss" everywhere.
 // results.csv has a line per epoch; a resumed run that measures something else adds columns. Both are appended to. The event file has the
 // same numbers as train/loss, train/lr, train/samples_per_sec, train/grad_norm, eval/loss and eval/<metric>.
+// memory.json has the memory of each device after the first step, then as of a recent one, and at the end of a run, also of one that fails:
+// then the destructor writes it.
 class RunRecords : public TrainerObserver {
  public:
   // Throws Error(kResource) if a file cannot be written, as do the other functions without RecordOptions::on_failure.
@@ -64,6 +68,9 @@ class RunRecords : public TrainerObserver {
 
   // Continues from the result of state() at this update: later lines are cut off. Throws Error(kCheckpoint) for an invalid text.
   RunRecords(const std::string& folder, const RecordOptions& options, const std::string& state, int64_t step);
+  ~RunRecords() override;
+  RunRecords(const RunRecords&) = delete;
+  RunRecords& operator=(const RunRecords&) = delete;
 
   // The state before anything was written.
   static constexpr char kStart[] = R"({"loss_sum":0,"rows":0,"metrics_bytes":0,"results_bytes":0})";
@@ -79,8 +86,8 @@ class RunRecords : public TrainerObserver {
   void OnEvaluation(const EvaluationReport& evaluation) override;
   void OnEpoch(const EpochReport& epoch) override;
 
-  // Call at the end of a run: writes what a short epoch has not written yet.
-  void Finish() { WriteMemory(); }
+  // Call at the end of a run that has not failed: writes what was not due yet.
+  void Finish();
 
  private:
   void Open(int64_t next_step);
@@ -88,8 +95,8 @@ class RunRecords : public TrainerObserver {
   void WriteTrainLine();
   void WriteJsonLine(const nlohmann::json& line);
   void AddEvent(int64_t step, const std::map<std::string, double>& scalars);
-  // Writes memory.json, unless it has the last epoch.
-  void WriteMemory();
+  // Writes memory.json as of now, unless that was done within `interval`.
+  void WriteMemory(std::chrono::steady_clock::duration interval);
   // Writes a record, or counts it as lost.
   void Write(const std::function<void()>& write);
 
@@ -99,11 +106,14 @@ class RunRecords : public TrainerObserver {
   std::vector<std::string> columns_;  // of results.csv
   int64_t csv_lines_ = 0;             // of it, with the header
   std::unique_ptr<EventFile> events_;
-  std::string memory_;  // of the last epoch, if it has not been written; "": it has
-  std::chrono::steady_clock::time_point memory_written_{};
+  // memory.json: when it was written, and after which step; nullopt: not yet.
+  std::optional<std::chrono::steady_clock::time_point> memory_written_;
+  int64_t memory_step_ = -1;
+  bool finished_ = false;
   int64_t lost_ = 0;
   StepReport last_;
   int64_t last_step_ = -1;  // of an update
+  int64_t step_ = 0;        // the run has got to
   // Since the last line: the rows trained on, and the means over them.
   int64_t rows_ = 0;
   WeightedMean loss_;

@@ -367,7 +367,8 @@ class TrainingRun {
                           .tensorboard = configuration_.Switch("log.tensorboard"),
                           .hparams = HparamsOf(configuration_, set_up_.options.batch),
                           .terms = set_up_.plan->loss_terms,
-                          .gpu_bytes = gpu_bytes};
+                          .gpu_bytes = gpu_bytes,
+                          .memory = [this] { return session_->device_memory(); }};
     if (configuration_.Text("checkpoint.on_error") == "continue") {
       records.on_failure = [this](const Error& error) {
         screen_->Clear();
