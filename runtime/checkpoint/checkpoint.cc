@@ -151,6 +151,16 @@ Manifest ReadManifest(const std::string& folder) {
   return DecodeManifest(ReadWholeFile(path, kMaxManifestBytes), where);
 }
 
+void VerifyCheckpoint(const std::string& folder) {
+  const Manifest manifest = ReadManifest(folder);
+  for (const CheckpointFile& file : manifest.files) {
+    const std::string path = folder + "/" + file.name;
+    CheckFile(path);
+    CheckContent(path, file);
+  }
+  CheckNoOtherFiles(folder, manifest);
+}
+
 Checkpoint Checkpoint::Load(const std::string& folder, int64_t limit_bytes) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;

@@ -121,6 +121,10 @@ FoundCheckpoint FindNewestCheckpoint(const std::string& folder, int64_t limit_by
 // The MANIFEST of a checkpoint's folder. Throws like Checkpoint::Load.
 Manifest ReadManifest(const std::string& folder);
 
+// Reads the files of a checkpoint's folder once and compares them with its MANIFEST, without looking at their tensors: much less work than
+// Checkpoint::Load. Throws Error(kCheckpoint) naming what is damaged, and Error(kIo).
+void VerifyCheckpoint(const std::string& folder);
+
 // The meaning of a name in a run's folder of checkpoints.
 enum class CheckpointName {
   kCheckpoint,  // step-000123, and step-000123.2 of a later save at the same step

@@ -48,6 +48,24 @@ int64_t StateBytes(const Plan& plan) {
   return bytes;
 }
 
+// What the system says about the files of a folder, which changes with their content: sizes, times, and which files they are.
+std::string FilesOf(const std::string& folder) {
+  std::string text;
+  for (const std::string& name : NamesIn(folder)) {
+    struct stat status {};
+    if (::lstat((folder + "/" + name).c_str(), &status) != 0) return "";
+    text += name;
+    for (const int64_t number :
+         {static_cast<int64_t>(status.st_dev), static_cast<int64_t>(status.st_ino), static_cast<int64_t>(status.st_size),
+          static_cast<int64_t>(status.st_mtim.tv_sec), static_cast<int64_t>(status.st_mtim.tv_nsec),
+          static_cast<int64_t>(status.st_ctim.tv_sec), static_cast<int64_t>(status.st_ctim.tv_nsec)}) {
+      text += " " + std::to_string(number);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
 // The name in a pointer file; "" if the file is missing or does not name a checkpoint.
 std::string Pointed(const std::string& path) {
   std::error_code error;
@@ -147,6 +165,7 @@ CheckpointFolder::Numbered CheckpointFolder::Checkpoints() {
     }
   }
   sequences_ = std::move(there);
+  std::erase_if(verified_, [&](const auto& known) { return !sequences_.contains(known.first); });
   Numbered checkpoints;
   for (const auto& [name, sequence] : sequences_) checkpoints.emplace_back(sequence, name);
   std::sort(checkpoints.rbegin(), checkpoints.rend());
@@ -185,6 +204,7 @@ SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& 
     RemoveFolder(temporary);
     throw;
   }
+  verified_[name] = {FilesOf(final_path), true};
   SavedCheckpoint done{final_path, 0, {}};
   for (const CheckpointFile& file : manifest.files) done.bytes += file.bytes;
   RemoveOld(done.warnings);
@@ -195,8 +215,10 @@ std::vector<std::string> CheckpointFolder::FinishSave(const std::string& name, c
   if (Pointed(path_ + "/" + kLatest) != name) Point(kLatest, name);
   // Otherwise the best checkpoint would be removed as an old one.
   if (manifest.callbacks.contains(kSavedAsBest) && Pointed(path_ + "/" + kBest) != name) Point(kBest, name);
+  // It has just been loaded.
+  verified_[name] = {FilesOf(path_ + "/" + name), true};
   std::vector<std::string> warnings;
-  // A damaged newer checkpoint would count towards those to keep, and this one could be removed instead.
+  // A newer one that does not load, for whatever reason, would count towards those to keep, and this one could be removed instead.
   if (const Numbered there = Checkpoints(); !there.empty() && there.front().second == name) RemoveOld(warnings);
   return warnings;
 }
@@ -206,11 +228,31 @@ std::string CheckpointFolder::BestPath() const {
   return name.empty() ? "" : path_ + "/" + name;
 }
 
+bool CheckpointFolder::IsSound(const std::string& name, std::vector<std::string>& warnings) {
+  const std::string path = path_ + "/" + name, files = FilesOf(path);
+  if (const auto known = verified_.find(name); known != verified_.end() && known->second.files == files) return known->second.sound;
+  Verified& verified = verified_[name] = {files, true};
+  try {
+    VerifyCheckpoint(path);
+  } catch (const Error& error) {
+    verified.sound = false;
+    warnings.push_back("the checkpoint '" + path + "' is damaged, and does not count as one of the newest " +
+                       std::to_string(options_.keep) + ": " + error.message() + " (" + error.where() + ")");
+  }
+  return verified.sound;
+}
+
 void CheckpointFolder::RemoveOld(std::vector<std::string>& warnings) {
   const std::string best = Pointed(path_ + "/" + kBest);
   const Numbered there = Checkpoints();
-  for (size_t i = static_cast<size_t>(options_.keep); i < there.size(); ++i) {
-    const std::string& name = there[i].second;
+  if (std::ssize(there) <= options_.keep) return;
+  int64_t kept = 0;
+  for (const auto& [sequence, name] : there) {
+    if (kept < options_.keep) {
+      // A damaged one stays as long as there are too few others, so that it can be inspected.
+      kept += IsSound(name, warnings) ? 1 : 0;
+      continue;
+    }
     if (name == best) continue;
     errno = 0;
     if (!RemoveCheckpoint(name))

@@ -31,7 +31,8 @@ struct RunState {
 struct SavedCheckpoint {
   std::string path;
   int64_t bytes = 0;
-  std::vector<std::string> warnings;  // failures after the save was safe: an old checkpoint could not be removed
+  // Found after the save was safe: an old checkpoint could not be removed, or one that would be kept is damaged.
+  std::vector<std::string> warnings;
 };
 
 // A run's folder of checkpoints, for the only process that writes it. Not thread-safe.
@@ -51,8 +52,10 @@ class CheckpointFolder {
   const std::vector<std::string>& leftovers() const { return leftovers_; }
 
   // Saves all state and makes it the last checkpoint and, with `best`, also the best one. Then removes those that are neither among the
-  // newest `keep` nor the best. Throws Error(kResource) naming the path, the bytes needed and those free; then the files of this save are
-  // removed, and older checkpoints are untouched. `others`: other processes write what `saved` lacks; null: it is complete.
+  // newest `keep` nor the best. A damaged one does not count as one of the newest. So before anything is removed, those that are to stay
+  // are read, once for each process and again where files have changed. Throws Error(kResource) naming the path, the bytes needed and those
+  // free; then the files of this save are removed, and older checkpoints are untouched. `others`: other processes write what `saved` lacks;
+  // null: it is complete.
   SavedCheckpoint Save(const SavedState& saved, const RunState& state, bool best = false, OtherParts* others = nullptr);
   SavedCheckpoint Save(const Session& session, const RunState& state, bool best = false) {
     return Save(SavedStateOf(session), state, best);
@@ -72,9 +75,11 @@ class CheckpointFolder {
   std::string NewName(int64_t step) const;
   void WriteStep(const std::string& folder, const SavedState& saved, OtherParts* others, Manifest& manifest) const;
   void Point(const std::string& name, const std::string& target) const;
-  // The valid checkpoints by their numbers, the newest first.
+  // The checkpoints with a valid manifest by their numbers, the newest first.
   using Numbered = std::vector<std::pair<int64_t, std::string>>;
   Numbered Checkpoints();
+  // Whether the files of a checkpoint are those that its manifest describes, as of their last change. Warns once if they are not.
+  bool IsSound(const std::string& name, std::vector<std::string>& warnings);
   void RemoveOld(std::vector<std::string>& warnings);
   bool RemoveCheckpoint(const std::string& name) const;
   bool RemoveFolder(const std::string& folder) const;
@@ -83,7 +88,13 @@ class CheckpointFolder {
   PlanIdentity plan_;
   CheckpointOptions options_;
   std::vector<std::string> leftovers_;
-  std::map<std::string, int64_t> sequences_;  // the numbers of valid checkpoints, as far as their manifests have been read
+  std::map<std::string, int64_t> sequences_;  // the numbers of valid manifests, as far as they have been read
+  // A checkpoint's files when they were written or read here: their sizes and times, and whether they were sound.
+  struct Verified {
+    std::string files;
+    bool sound = false;
+  };
+  std::map<std::string, Verified> verified_;  // by name
   int lock_ = -1;                             // descriptor of the locked file
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -49,21 +50,28 @@ int64_t CountNonFinite(DType dtype, const void* elements, int64_t bytes) {
   return found;
 }
 
+void CheckContentOf(const InputFile& file, const CheckpointFile& described) {
+  CheckSize(file, described);
+  Hash hash;
+  ReadPieces(file, 0, file.bytes(), [&](const void* piece, int64_t bytes) { hash.Add(piece, bytes); });
+  CheckHash(hash, file, described);
+}
+
 // If the file cannot be parsed, damage is reported first: whether it differs from what the manifest specifies.
 SafetensorsFile Open(const std::string& path, const CheckpointFile& described, int64_t limit_bytes, int64_t max_tensors) {
   try {
     return SafetensorsFile(path, limit_bytes, max_tensors);
   } catch (const Error&) {
-    const InputFile input(path, limit_bytes);
-    CheckSize(input, described);
-    Hash hash;
-    ReadPieces(input, 0, input.bytes(), [&](const void* piece, int64_t bytes) { hash.Add(piece, bytes); });
-    CheckHash(hash, input, described);
+    CheckContentOf(InputFile(path, limit_bytes), described);
     throw;
   }
 }
 
 }  // namespace
+
+void CheckContent(const std::string& path, const CheckpointFile& described) {
+  CheckContentOf(InputFile(path, std::numeric_limits<int64_t>::max()), described);
+}
 
 // Computes everything in one pass through the file.
 std::map<std::string, VerifiedFile::Found> VerifiedFile::Verify(const SafetensorsFile& file, const CheckpointFile& described) {

@@ -39,4 +39,7 @@ class VerifiedFile {
   const std::map<std::string, Found> found_;  // by tensor
 };
 
+// Reads the whole file, and nothing of what is in it. Throws Error(kCheckpoint) if it has another size or hash, and like InputFile.
+void CheckContent(const std::string& path, const CheckpointFile& described);
+
 }  // namespace gradloom

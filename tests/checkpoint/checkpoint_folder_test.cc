@@ -6,11 +6,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <random>
 #include <set>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "runtime/base/file.h"
 #include "tests/base/temporary_folder.h"
@@ -142,6 +148,62 @@ TEST(CheckpointFolderTest, ASaveReadsNoMoreIfManyAreKept) {
   EXPECT_GT(read[9], 0);
   EXPECT_LT(read[59], read[9] + 1000);
   EXPECT_EQ(Names(folder.path()).size(), 62);
+}
+
+void Append(const std::string& path) { std::ofstream(path, std::ios::app) << "x"; }
+
+// Otherwise a good one would be removed in its place.
+TEST(CheckpointFolderTest, ADamagedCheckpointDoesNotCount) {
+  const TemporaryFolder folder;
+  std::optional<CheckpointFolder> checkpoints;
+  checkpoints.emplace(folder.path(), kPlan, CheckpointOptions{.keep = 2});
+  for (const int64_t step : {1, 2, 3}) EXPECT_TRUE(SaveStep(*checkpoints, step).warnings.empty());
+  // A byte of its tensors, which does not change its size, but its time: the clock of file systems has steps of some milliseconds.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  {
+    std::fstream file(folder / "step-000003/rank-0.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-1, std::ios::end);
+    const auto last = static_cast<char>(file.get());
+    file.seekp(-1, std::ios::end);
+    file.put(static_cast<char>(~last));
+  }
+  const std::vector<std::string> warnings = SaveStep(*checkpoints, 4).warnings;
+  ASSERT_EQ(warnings.size(), 1);
+  EXPECT_NE(warnings[0].find("step-000003' is damaged, and does not count as one of the newest 2: "), std::string::npos) << warnings[0];
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "step-000002", "step-000003", "step-000004"}));
+  // As soon as there are enough others it is removed like them.
+  EXPECT_TRUE(SaveStep(*checkpoints, 5).warnings.empty());
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "step-000004", "step-000005"}));
+  // By the next process, which has not written it.
+  checkpoints.reset();
+  Append(folder / "step-000005/rank-0.safetensors");
+  checkpoints.emplace(folder.path(), kPlan, CheckpointOptions{.keep = 2});
+  EXPECT_EQ(SaveStep(*checkpoints, 6).warnings.size(), 1);
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "step-000004", "step-000005", "step-000006"}));
+  EXPECT_TRUE(SaveStep(*checkpoints, 7).warnings.empty());
+  Append(folder / "step-000007/MANIFEST");
+  fs::remove(folder / "step-000006/rank-0.safetensors");
+  EXPECT_EQ(SaveStep(*checkpoints, 8).warnings.size(), 2);
+  EXPECT_EQ(SaveStep(*checkpoints, 9).warnings.size(), 0);
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "step-000008", "step-000009"}));
+}
+
+// It is read once, not with each save, as long as nobody changes it.
+TEST(CheckpointFolderTest, ASaveReadsWhatWasVerifiedNoMore) {
+  const TemporaryFolder folder;
+  for (const int64_t step : {1, 2, 3}) SaveStep(*std::make_unique<CheckpointFolder>(folder.path(), kPlan), step);
+  CheckpointFolder checkpoints(folder.path(), kPlan);
+  std::vector<int64_t> read;
+  for (int64_t step = 4; step < 8; ++step) {
+    Session session = SampleSession();
+    SetSampleState(session, step);
+    const int64_t before = BytesRead();
+    checkpoints.Save(session, {});
+    read.push_back(BytesRead() - before);
+  }
+  const auto bytes = static_cast<int64_t>(fs::file_size(folder / "step-000007/rank-0.safetensors"));
+  EXPECT_GT(read[0], 2 * bytes);
+  EXPECT_LT(read[3], bytes);
 }
 
 // The process ended right after it had renamed the folder.
