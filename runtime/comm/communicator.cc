@@ -58,7 +58,7 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
   if (options.mpi) {
     mpi_ = std::make_unique<MpiTransport>(*mpi, process_, processes(), *mailbox_);
   } else if (options.shared_memory) {
-    const auto here = [&](const JobProcess& other) { return other.host == peers.processes[static_cast<size_t>(process_)].host; };
+    const auto here = [&](const JobProcess& other) { return other.machine == peers.processes[static_cast<size_t>(process_)].machine; };
     const auto near = std::count_if(peers.processes.begin(), peers.processes.end(), here);
     shared_ = SharedMemoryTransport::Make(process_, processes(), static_cast<int>(near), *mailbox_);
   }

@@ -12,8 +12,10 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/listing.h"
+#include "runtime/comm/shared_memory.h"
 
 namespace gradloom {
 namespace {
@@ -21,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Numbers are little-endian. Both sides have the same build, which they agree upon first.
-constexpr char kMagic[8] = {'G', 'R', 'A', 'D', 'J', 'O', 'B', '2'};
+constexpr char kMagic[8] = {'G', 'R', 'A', 'D', 'J', 'O', 'B', '3'};
 constexpr int kPorts = 8;                                    // the master port and those after it
 constexpr auto kAnswerTimeout = std::chrono::seconds(5);     // time within which a listener or a client must identify itself
 constexpr auto kLookInterval = std::chrono::seconds(1);      // interval at which a process that waits for others looks for those that ended
@@ -34,7 +36,8 @@ struct Hello {
   int32_t port = 0;         // the port on which this process listens for others
   int32_t pid = 0;
   char host[64] = {};
-  uint64_t job = 0;  // drawn by rank 0; 0 in the first message to rank 0
+  uint64_t job = 0;      // drawn by rank 0; 0 in the first message to rank 0
+  uint64_t machine = 0;  // JobProcess::machine
 };
 
 // Rank 0's immediate answer.
@@ -49,6 +52,7 @@ struct Record {
   char address[64] = {};
   int32_t port = 0, pid = 0;
   char host[64] = {};
+  uint64_t machine = 0;
 };
 
 template <size_t kBytes>
@@ -81,6 +85,7 @@ Hello MakeHello(const JobTopology& topology) {
   Hello hello{.rank = topology.rank, .world = topology.world, .master_port = topology.master_port, .pid = static_cast<int32_t>(getpid())};
   std::memcpy(hello.magic, kMagic, sizeof kMagic);
   SetText(hello.host, HostName());
+  hello.machine = HashOf(HostIdentity());
   return hello;
 }
 
@@ -116,7 +121,7 @@ class Rendezvous {
       Join();
       ConnectOthers();
     }
-    for (size_t i = 0; i < records_.size(); ++i) result_.processes[i] = {TextOf(records_[i].host), records_[i].pid};
+    for (size_t i = 0; i < records_.size(); ++i) result_.processes[i] = {TextOf(records_[i].host), records_[i].pid, records_[i].machine};
     return std::move(result_);
   }
 
@@ -176,6 +181,7 @@ class Rendezvous {
     SetText(made.address, client.peer().host());
     made.port = hello.port;
     made.pid = hello.pid;
+    made.machine = hello.machine;
     std::memcpy(made.host, hello.host, sizeof made.host);
     if (!socket(hello.rank).open()) ++admitted_;
     socket(hello.rank) = std::move(client);
@@ -191,6 +197,7 @@ class Rendezvous {
     };
     const Socket listener = ListenAsMaster();
     record(0).pid = me_.pid;
+    record(0).machine = me_.machine;
     std::memcpy(record(0).host, me_.host, sizeof me_.host);
     std::vector<Client> clients;
     while (admitted_ < topology_.world - 1) {

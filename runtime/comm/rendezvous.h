@@ -1,6 +1,7 @@
 // Connects the processes of a job with each other.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,10 +10,11 @@
 
 namespace gradloom {
 
-// A process of the job, as named in messages.
+// A process of the job. Messages name its host and its number there.
 struct JobProcess {
   std::string host;
   int pid = 0;
+  uint64_t machine = 0;  // hash of its HostIdentity
 };
 
 struct JobConnections {

@@ -12,9 +12,7 @@
 #include <utility>
 
 namespace gradloom {
-namespace {
 
-// Identifies the host and the PID namespace, whose processes can open each other's files.
 std::string HostIdentity() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -22,6 +20,8 @@ std::string HostIdentity() {
   const ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
   return boot.empty() || n <= 0 ? "" : boot + "/" + std::string(space, static_cast<size_t>(n));
 }
+
+namespace {
 
 uint64_t ReadCookie(const void* mapped) {
   uint64_t cookie;

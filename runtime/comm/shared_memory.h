@@ -11,6 +11,10 @@
 
 namespace gradloom {
 
+// Identifies the host and the PID namespace of this process, whose processes can open each other's memory, whatever their containers call
+// the host. "" if the system does not tell.
+std::string HostIdentity();
+
 // It has no name in any file system, so nothing remains of it when the processes that map it are gone, however they ended. Its first bytes
 // are a cookie, by which a process that opens it recognizes it.
 class SharedMemory {

@@ -21,7 +21,8 @@ namespace gradloom {
 class SharedMemoryTransport : public Transport {
  public:
   // Null if the system has no such memory. Messages go to the mailbox, which must outlive this object. `near`: how many of the processes
-  // this host has, including this one; the memory of a process is divided among them. Processes that disagree do not reach each other.
+  // have this one's HostIdentity, including this one; the memory of a process is divided among them. Processes that disagree do not reach
+  // each other.
   static std::unique_ptr<SharedMemoryTransport> Make(int process, int processes, int near, Mailbox& mailbox);
   ~SharedMemoryTransport() override;
 

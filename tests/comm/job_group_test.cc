@@ -1,4 +1,5 @@
 // Groups of ranks in several real processes give the same bits as the same number of ranks in one process, for any sizes and timing.
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -313,6 +314,23 @@ TEST(SharedMemoryRings, OfManyProcessesTakeLittleMemory) {
       if (rings && stat(file.path().c_str(), &status) == 0) bytes += status.st_blocks * 512;
     }
     if (bytes == 0 || bytes > 17 << 20) throw std::runtime_error("the rings have " + std::to_string(bytes) + " bytes");
+    communicator->Leave();
+  });
+  for (size_t i = 0; i < ended.size(); ++i) EXPECT_EQ(ended[i].code, 0) << "rank " << i << ": " << ended[i].words;
+}
+
+// The names of their hosts do not matter: there are so many that their number decides how large rings are.
+TEST(SharedMemoryRings, ReachProcessesOfContainersWithOtherHostNames) {
+  constexpr int kProcesses = 20;
+  const auto rename = [] {
+    if (unshare(CLONE_NEWUTS) != 0 || sethostname("elsewhere", 9) != 0) throw std::runtime_error("no host name of its own");
+  };
+  if (RunForked(1, [&](const JobTopology&) { rename(); })[0].code != 0) GTEST_SKIP() << "a process may not have its own host name here";
+  const auto ended = RunForked(kProcesses, [&](const JobTopology& topology) {
+    if (topology.rank == 3) rename();
+    const auto communicator = Communicator::Connect(topology);
+    if (communicator->name(3).find("(host elsewhere, ") == std::string::npos) throw std::runtime_error(communicator->name(3));
+    if (communicator->reached_by_memory() != kProcesses - 1) throw std::runtime_error("not all are reached through memory");
     communicator->Leave();
   });
   for (size_t i = 0; i < ended.size(); ++i) EXPECT_EQ(ended[i].code, 0) << "rank " << i << ": " << ended[i].words;
