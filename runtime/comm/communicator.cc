@@ -28,22 +28,6 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
     names_.push_back("rank " + std::to_string(i) + " (host " + peers.processes[i].host + ", pid " + std::to_string(peers.processes[i].pid) +
                      ")");
   }
-  const auto suspect = [this](int process) {
-    int late = process;
-    Clock::time_point heard = process < 0 ? Clock::now() : tcp_->last_heard(process);
-    for (int i = 0; i < processes(); ++i) {
-      if (i != process_ && tcp_->last_heard(i) + kSilent < heard) late = i, heard = tcp_->last_heard(i);
-    }
-    if (late != process || late < 0) return late;
-    // The one that is waited for may be alive, and wait for another one itself.
-    for (int hops = 0; hops < processes(); ++hops) {
-      const int next = tcp_->awaited_by(late);
-      if (next < 0 || tcp_->last_heard(late) + kSilent < Clock::now()) return late;
-      if (next == process_) return process;
-      late = next;
-    }
-    return process;
-  };
   const auto on_failure = [this](const std::string& what) {
     tcp_->Abort(what);
     if (shared_ != nullptr) shared_->Fail();
@@ -51,7 +35,7 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
   };
   mailbox_ = std::make_unique<Mailbox>(Mailbox::Options{.names = names_,
                                                         .timeout = options.timeout,
-                                                        .suspect = suspect,
+                                                        .suspect = [this](int process) { return FindLate(process); },
                                                         .any_busy = [this] { return tcp_->any_busy(); },
                                                         .on_failure = on_failure});
   tcp_ = std::make_unique<TcpTransport>(std::move(peers.sockets), process_, *mailbox_);
@@ -61,6 +45,35 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
     const auto here = [&](const JobProcess& other) { return other.machine == peers.processes[static_cast<size_t>(process_)].machine; };
     const auto near = std::count_if(peers.processes.begin(), peers.processes.end(), here);
     shared_ = SharedMemoryTransport::Make(process_, processes(), static_cast<int>(near), *mailbox_);
+  }
+}
+
+Mailbox::Late Communicator::FindLate(int process) const {
+  int silent = process;
+  Clock::time_point heard = process < 0 ? Clock::now() : tcp_->last_heard(process);
+  for (int i = 0; i < processes(); ++i) {
+    if (i != process_ && tcp_->last_heard(i) + kSilent < heard) silent = i, heard = tcp_->last_heard(i);
+  }
+  if (silent != process || silent < 0) return {silent};
+  const auto awaited_by = [&](int other) { return other == process_ ? mailbox_->awaited() : tcp_->awaited_by(other); };
+  // The one that is waited for may be alive, and wait for others itself, as these may: the nearest that waits for none is late.
+  std::vector<int> reached{process};
+  for (size_t i = 0; i < reached.size(); ++i) {
+    const int other = reached[i];
+    const std::vector<int> next = awaited_by(other);
+    if (other != process_ && (next.empty() || tcp_->last_heard(other) + kSilent < Clock::now())) return {other};
+    for (const int awaited : next) {
+      if (std::find(reached.begin(), reached.end(), awaited) == reached.end()) reached.push_back(awaited);
+    }
+  }
+  // All of them wait. From each to the one that it waits for longest leads into a circle.
+  std::vector<int> path{process};
+  while (true) {
+    const std::vector<int> next = awaited_by(path.back());
+    if (next.empty()) return {path.back() == process_ ? process : path.back()};  // it has just ended its wait
+    const auto seen = std::find(path.begin(), path.end(), next.front());
+    if (seen != path.end()) return {.process = -1, .circle = {seen, path.end()}};
+    path.push_back(next.front());
   }
 }
 

@@ -109,6 +109,8 @@ class Communicator {
   // The second part of construction, which may already end the job.
   void Start(const CommunicatorOptions& options);
   std::vector<std::string> Exchange(uint32_t tag, const std::string& given);
+  // Who is late if this process waits for that one in vain; -1: for whom is unknown.
+  Mailbox::Late FindLate(int process) const;
 
   const int process_;
   std::vector<std::string> names_;

@@ -1,8 +1,10 @@
 #include "runtime/comm/mailbox.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "runtime/base/listing.h"
 
 namespace gradloom {
 
@@ -75,9 +77,13 @@ bool Mailbox::failed() const {
   return failure_.has_value();
 }
 
-int Mailbox::awaited() const {
+std::vector<int> Mailbox::awaited() const {
   const std::lock_guard lock(mutex_);
-  return waits_.empty() ? -1 : waits_.front();
+  std::vector<int> processes;
+  for (const int process : waits_) {
+    if (std::find(processes.begin(), processes.end(), process) == processes.end()) processes.push_back(process);
+  }
+  return processes;
 }
 
 void Mailbox::ThrowFailed() const { throw Error(ErrorCode::kPeer, *failure_); }
@@ -118,7 +124,7 @@ bool Mailbox::WaitUntil(std::unique_lock<std::mutex>& lock, Queue& queue, int fr
     if (left) {
       FailProcess(from, "has left the job, but more data was expected from it");
     } else {
-      FailSilentProcess(options_.suspect(from));
+      FailLate(options_.suspect(from), "the wait for " + name(from));
     }
     lock.lock();
   }
@@ -137,13 +143,17 @@ void Mailbox::CheckWait(Clock::time_point& since, const std::string& what) {
     since = Clock::now();
     return;
   }
-  const int late = options_.suspect(-1);
-  if (late < 0) {
-    Fail(what + " has not ended " + WithinTheTimeout());
-  } else {
-    FailSilentProcess(late);
-  }
+  FailLate(options_.suspect(-1), what);
   ThrowIfFailed();
+}
+
+void Mailbox::FailLate(const Late& late, const std::string& what) {
+  if (late.process >= 0) return FailSilentProcess(late.process);
+  if (late.circle.empty()) return Fail(what + " has not ended " + WithinTheTimeout());
+  Listing waits(4);
+  for (size_t i = 0; i < late.circle.size(); ++i)
+    waits.Add(name(late.circle[i]) + " for " + name(late.circle[(i + 1) % late.circle.size()]));
+  Fail("processes wait for each other, and none has ended its wait " + WithinTheTimeout() + ": " + waits.text());
 }
 
 std::shared_ptr<Mailbox::Message> Mailbox::PopFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from) {

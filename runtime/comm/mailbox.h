@@ -33,12 +33,19 @@ class Mailbox {
     bool posted = false;  // directly to the memory of a waiting thread
   };
 
+  // Who makes others wait.
+  struct Late {
+    int process = -1;  // -1: none is known
+    // Then, if not empty: each of these processes waits for the next one, and the last one for the first.
+    std::vector<int> circle = {};
+  };
+
   struct Options {
     std::vector<std::string> names;      // of the processes, for error messages
     std::chrono::nanoseconds timeout{};  // initial timeout for a message
-    // Returns the process that seems to be late if a process is waited for in vain, since that one may itself wait for another. For -1, if
-    // it is unknown who is waited for: the process that is not heard of; -1: none.
-    std::function<int(int)> suspect;
+    // Who seems to be late if a process is waited for in vain, since that one may itself wait for another. For -1, if it is unknown who is
+    // waited for: the process that is not heard of.
+    std::function<Late(int)> suspect;
     // Whether some process is busy (Communicator::SetBusy), which excuses all waits.
     std::function<bool()> any_busy;
     // Called once, at the first failure, without a lock held, on the thread that finds it; transports then end all deliveries.
@@ -72,8 +79,8 @@ class Mailbox {
   void FailProcess(int process, const std::string& how);  // "rank 2 (host b, pid 7) " and how
   void FailSilentProcess(int process);                    // it has sent nothing, or received nothing, within the timeout
   bool failed() const;
-  // The process for which a thread has waited longest, among those that wait now; -1: none waits.
-  int awaited() const;
+  // The processes for which threads wait now, the one that is waited for longest first.
+  std::vector<int> awaited() const;
   // Throws Error(kPeer) if the job has failed.
   void ThrowIfFailed() const;
 
@@ -103,7 +110,9 @@ class Mailbox {
   bool WaitUntil(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done);
   std::shared_ptr<Message> PopFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from);
   [[noreturn]] void ThrowFailed() const;  // with the lock
-  std::string WithinTheTimeout() const;   // "within the collective timeout of 60 s"
+  // Fails the job because of who is late; `what` has not ended, if that is unknown.
+  void FailLate(const Late& late, const std::string& what);
+  std::string WithinTheTimeout() const;  // "within the collective timeout of 60 s"
 
   const std::string& name(int process) const { return options_.names[static_cast<size_t>(process)]; }
 

@@ -34,13 +34,14 @@ struct TcpTransport::Peer {
   bool cut = false;  // a message was begun, but not finished; guarded by `sending`
   std::atomic<Clock::rep> heard{0};
   std::atomic<bool> busy{false};
-  std::atomic<int> awaits{-1};  // the process that it waits for
+  std::mutex awaits_mutex;
+  std::vector<int> awaits;  // the processes that it waits for
   // Used only by the reading thread.
   Header header;
   size_t read = 0;  // bytes read so far of the header, then of the body
   bool in_body = false, gone = false, left = false;
   Mailbox::Delivery delivery;
-  std::string text;  // the text of an abort
+  std::string text;  // the text of an abort, or what a heartbeat says
 };
 
 TcpTransport::TcpTransport(std::vector<Socket> sockets, int process, Mailbox& mailbox)
@@ -87,7 +88,11 @@ std::chrono::steady_clock::time_point TcpTransport::last_heard(int process) cons
   return Clock::time_point(Clock::duration(peers_[static_cast<size_t>(process)]->heard.load(std::memory_order_relaxed)));
 }
 
-int TcpTransport::awaited_by(int process) const { return peers_[static_cast<size_t>(process)]->awaits.load(std::memory_order_relaxed); }
+std::vector<int> TcpTransport::awaited_by(int process) const {
+  Peer& peer = *peers_[static_cast<size_t>(process)];
+  const std::lock_guard lock(peer.awaits_mutex);
+  return peer.awaits;
+}
 
 TcpTransport::Written TcpTransport::Write(Peer& peer, const Header& header, const void* data, Deadline deadline) {
   if (peer.cut) return Written::kGone;
@@ -234,12 +239,14 @@ void TcpTransport::EndDelivery(Peer& peer, bool whole) {
 
 // Sends a heartbeat, which says whom this process waits for. Skipped if a send is in progress, which serves the same purpose.
 void TcpTransport::Ping() {
-  const Header header{Kind::kPing, static_cast<uint32_t>(mailbox_.awaited() + 1), 0};
+  const std::vector<int> awaited = mailbox_.awaited();
+  const std::vector<int32_t> said(awaited.begin(), awaited.end());
+  const Header header{Kind::kPing, 0, static_cast<int64_t>(said.size() * sizeof(int32_t))};
   for (const auto& peer : peers_) {
     std::unique_lock lock(peer->sending, std::try_to_lock);
     if (!lock || !peer->socket.open() || peer->gone) continue;
-    // The header is written whole or not at all: if there is no room for it, other bytes are in flight.
-    if (WaitFor(peer->socket.fd(), POLLOUT, Clock::now())) Write(*peer, header, nullptr, Clock::now() + kPingEvery);
+    // It is written whole or not at all: if there is no room for it, other bytes are in flight.
+    if (WaitFor(peer->socket.fd(), POLLOUT, Clock::now())) Write(*peer, header, said.data(), Clock::now() + kPingEvery);
   }
 }
 
@@ -253,7 +260,7 @@ bool TcpTransport::ReadSome(int process) {
     wanted = sizeof unwanted;
     peer.read = 0;
   } else if (peer.in_body) {
-    to = peer.header.kind == Kind::kAbort ? reinterpret_cast<std::byte*>(peer.text.data()) : peer.delivery.to;
+    to = peer.header.kind == Kind::kMessage ? peer.delivery.to : reinterpret_cast<std::byte*>(peer.text.data());
     wanted = static_cast<size_t>(peer.header.bytes);
   }
   const ssize_t n = recv(peer.socket.fd(), to + peer.read, wanted - peer.read, 0);
@@ -290,7 +297,10 @@ void TcpTransport::ReadHeader(int process) {
       peer.in_body = true;
       return;
     case Kind::kPing:
-      if (peer.header.tag <= peers_.size()) peer.awaits.store(static_cast<int>(peer.header.tag) - 1, std::memory_order_relaxed);
+      if (bytes < 0 || bytes > static_cast<int64_t>(peers_.size() * sizeof(int32_t)) || bytes % sizeof(int32_t) != 0) break;
+      peer.text.resize(static_cast<size_t>(bytes));
+      peer.in_body = bytes > 0;
+      if (!peer.in_body) TakeAwaited(peer);
       return;
     case Kind::kBusy: peer.busy = peer.header.tag != 0; return;
     case Kind::kLeave: {
@@ -308,7 +318,19 @@ void TcpTransport::ReadHeader(int process) {
 void TcpTransport::ReadBody(int process) {
   Peer& peer = *peers_[static_cast<size_t>(process)];
   EndDelivery(peer, true);
+  if (peer.header.kind == Kind::kPing) TakeAwaited(peer);
   if (peer.header.kind == Kind::kAbort) mailbox_.Fail(Escaped(peer.text, static_cast<size_t>(kMaxTextBytes)));
+}
+
+void TcpTransport::TakeAwaited(Peer& peer) {
+  std::vector<int> awaits;
+  for (size_t at = 0; at < peer.text.size(); at += sizeof(int32_t)) {
+    int32_t said;
+    std::memcpy(&said, peer.text.data() + at, sizeof said);
+    if (said >= 0 && said < static_cast<int>(peers_.size())) awaits.push_back(said);
+  }
+  const std::lock_guard lock(peer.awaits_mutex);
+  peer.awaits = std::move(awaits);
 }
 
 void TcpTransport::Lost(int process, const std::string& how) {

@@ -43,8 +43,8 @@ class TcpTransport : public Transport {
 
   // When a process was last heard of; each sends something once a second.
   std::chrono::steady_clock::time_point last_heard(int process) const;
-  // The process for which that one waits, as it has said last; -1: none.
-  int awaited_by(int process) const;
+  // The processes for which threads of that one wait, as it has said last, the one that is waited for longest first.
+  std::vector<int> awaited_by(int process) const;
 
  private:
   enum class Kind : uint32_t { kMessage = 0x474C0001, kPing, kAbort, kLeave, kBusy };
@@ -61,6 +61,8 @@ class TcpTransport : public Transport {
   bool ReadSome(int process);
   void ReadHeader(int process);
   void ReadBody(int process);
+  // Called by the reading thread: what the process has said in a heartbeat.
+  void TakeAwaited(Peer& peer);
   // Called by the reading thread: the connection has ended.
   void Lost(int process, const std::string& how);
   void EndDelivery(Peer& peer, bool whole);

@@ -66,7 +66,7 @@ void ExpectBlamed(const std::vector<ForkedEnd>& ended, size_t culprit, const std
 TEST(Faults, NoDescriptorIsLeft) {
   Mailbox mailbox({.names = {"rank 0"},
                    .timeout = std::chrono::seconds(1),
-                   .suspect = [](int process) { return process; },
+                   .suspect = [](int process) { return Mailbox::Late{process}; },
                    .any_busy = [] { return false; },
                    .on_failure = [](const std::string&) {}});
   rlimit before{};
@@ -158,6 +158,50 @@ TEST(Faults, DoesNotBlameAWaitingProcessForOneThatIsAlive) {
   ExpectBlamed(ended, 2, "has not answered within the collective timeout of 8 s");
 }
 
+// 0 and 1 wait for each other, but a second thread of 0 waits for 2, which is alive and waits for nobody.
+TEST(Faults, DoesNotBlameAProcessThatWaitsOnSeveralThreads) {
+  const auto ended = RunForked(3, [&](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(8)});
+    const auto wait_for = [&](int process) {
+      float value = 0;
+      communicator->Receive(process, 100, &value, sizeof value);
+    };
+    std::jthread second;
+    if (topology.rank == 0) {
+      second = std::jthread([&] {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        try {
+          wait_for(2);
+        } catch (const Error&) {
+          // The main thread's is the one that is reported.
+        }
+      });
+    }
+    if (topology.rank == 2) std::this_thread::sleep_for(std::chrono::seconds(16));
+    wait_for(topology.rank == 0 ? 1 : 0);
+  });
+  ExpectBlamed(ended, 2, "has not answered within the collective timeout of 8 s");
+}
+
+// None of them is to blame.
+TEST(Faults, ProcessesThatWaitForEachOther) {
+  const auto ended = RunForked(3, [&](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(6)});
+    float value = 0;
+    communicator->Receive((topology.rank + 1) % 3, 100, &value, sizeof value);
+  });
+  for (const ForkedEnd& end : ended) {
+    EXPECT_EQ(end.code, kPeerExitCode);
+    EXPECT_NE(
+        end.words.find("error[E-PEER]: processes wait for each other, and none has ended its wait within the collective timeout of 6 s: "
+                       "rank "),
+        std::string::npos)
+        << end.words;
+    for (const char* wait : {"0", "1", "2"})
+      EXPECT_NE(end.words.find(" for rank " + std::string(wait) + " (host "), std::string::npos) << end.words;
+  }
+}
+
 TEST(Faults, AProcessThatFailsWithItsOwnError) {
   const auto ended = RunForked(4, [&](const JobTopology& topology) {
     const auto communicator = Communicator::Connect(topology);
@@ -222,7 +266,7 @@ class OneSide {
   explicit OneSide(std::chrono::milliseconds timeout)
       : mailbox_({.names = {"rank 0", "rank 1"},
                   .timeout = timeout,
-                  .suspect = [](int process) { return process; },
+                  .suspect = [](int process) { return Mailbox::Late{process}; },
                   .any_busy = [] { return false; },
                   .on_failure = [this](const std::string& what) { transport_->Abort(what); }}) {
     const Deadline end = Clock::now() + std::chrono::seconds(20);
