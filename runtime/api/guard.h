@@ -12,6 +12,7 @@
 #include "runtime/api/handles.h"
 #include "runtime/base/default_floats.h"
 #include "runtime/base/error.h"
+#include "runtime/exec/step_at_exit.h"
 
 namespace gradloom::api {
 
@@ -40,7 +41,9 @@ GradloomStatus* Guarded(Body&& body) noexcept {
     body();
     return nullptr;
   } catch (...) {
-    return CurrentStatus();
+    GradloomStatus* const status = CurrentStatus();
+    StepAtExit::WaitForEnd();
+    return status;
   }
 }
 

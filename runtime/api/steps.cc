@@ -4,6 +4,7 @@
 
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
+#include "runtime/exec/step_at_exit.h"
 
 namespace gradloom::api {
 namespace {
@@ -49,6 +50,7 @@ GradloomStatus* StepAsync(GradloomSession* session, const char* const* names, co
   return Guarded([&] {
     const Call call(session);
     BeginTraining(call);
+    StepAtExit::CheckMayBegin();
     GradloomSession& handle = call.handle();
     handle.async_feeds = FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs);
     {

@@ -129,6 +129,7 @@ bool HostExecutor::UsesTeam(int entry) const {
 }
 
 void HostExecutor::Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
+  const StepAtExit running;
   const bool foreign_team = (DefaultFloats::Replaced() || IsLeftByFork()) && UsesTeam(entry);
   if (omp_in_parallel() == 0 && !foreign_team) return RunHere(entry, feeds, params, std::move(next));
   std::exception_ptr error;
@@ -149,7 +150,6 @@ bool HostExecutor::Repeats(int entry) const {
 }
 
 void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
-  const StepAtExit running;
   FinishPrefetch();
   CheckFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
   PreparedEntry& entry = Prepared(entry_index);

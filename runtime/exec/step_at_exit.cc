@@ -1,7 +1,6 @@
 #include "runtime/exec/step_at_exit.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -15,6 +14,8 @@ namespace {
 
 // A step that waits for another process may never end.
 constexpr auto kLimit = std::chrono::seconds(5);
+// The end of a program rarely takes that long, unless it waits for a thread whose step was refused.
+constexpr auto kEndLimit = std::chrono::seconds(10);
 
 std::atomic<int> running{0};
 std::atomic<bool> ends{false};
@@ -40,6 +41,12 @@ void Register() {
   static_cast<void>(registered);
 }
 
+// The program's last handlers and the destructors of its global objects run after those of what a step uses.
+[[noreturn]] void Refuse() {
+  throw Error(ErrorCode::kConfig, "the program has called exit, after which no step can begin", "",
+              "finish with the session before main returns");
+}
+
 }  // namespace
 
 StepAtExit::StepAtExit() {
@@ -47,22 +54,25 @@ StepAtExit::StepAtExit() {
   ++running;
   ++here;
   // Not within a step of a thread that has called exit itself.
-  if (ends && here == 1) {
-    --running;
-    // The program's last handlers and the destructors of its global objects run on the thread that has called exit, after those of what a
-    // step uses.
-    if (ends_program) {
-      --here;
-      throw Error(ErrorCode::kConfig, "the program has called exit, after which no step can begin", "",
-                  "finish with the session before main returns");
-    }
-    while (true) pause();
-  }
+  if (!ends || here > 1) return;
+  --here;
+  --running;
+  Refuse();
 }
 
 StepAtExit::~StepAtExit() {
   --here;
   --running;
+}
+
+void StepAtExit::CheckMayBegin() {
+  if (ends && here == 0) Refuse();
+}
+
+void StepAtExit::WaitForEnd() noexcept {
+  if (!ends || ends_program) return;
+  const auto limit = std::chrono::steady_clock::now() + kEndLimit;
+  while (std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 }  // namespace gradloom

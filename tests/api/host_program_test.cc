@@ -533,10 +533,12 @@ TEST(HostProgramDeathTest, MayUseASessionInItsLastHandlers) {
     std::atexit([] {
       alarm(60);  // ends a step that waits for ever
       const Samples samples(9);
-      try {
-        session->Step(samples.feeds());
-      } catch (const gradloom::Error& error) {
-        std::fprintf(stderr, "%s, %d parameters\n", error.what(), static_cast<int>(session->FlatParameters().size()));
+      for (const bool async : {false, true}) {
+        try {
+          async ? session->StepAsync(samples.feeds()) : static_cast<void>(session->Step(samples.feeds()));
+        } catch (const gradloom::Error& error) {
+          std::fprintf(stderr, "%s, %d parameters\n", error.what(), static_cast<int>(session->FlatParameters().size()));
+        }
       }
       session.reset();
     });
@@ -545,7 +547,58 @@ TEST(HostProgramDeathTest, MayUseASessionInItsLastHandlers) {
     std::exit(0);
   };
   EXPECT_EXIT(end(), testing::ExitedWithCode(0),
-              "E-CONFIG: the program has called exit, after which no step can begin(.|\n)*, 801 parameters");
+              "(E-CONFIG: the program has called exit, after which no step can begin(.|\n)*, 801 parameters\n){2}");
+}
+
+// A step of that thread which waits for the end of the process holds nothing of the session.
+TEST(HostProgramDeathTest, MayReleaseASessionThatAnotherThreadTrains) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto end = [](bool async) {
+    static std::unique_ptr<gradloom::Session> session;
+    std::atexit([] {
+      alarm(60);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the other thread begins another step
+      session.reset();
+    });
+    session = std::make_unique<gradloom::Session>(CompileHousing());
+    static std::atomic<int> steps{0};
+    std::thread([async] {
+      const Samples samples(9);
+      for (;; ++steps) {
+        async ? session->StepAsync(samples.feeds()) : static_cast<void>(session->Step(samples.feeds()));
+        if (async) session->Wait();
+      }
+    }).detach();
+    while (steps < 100) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(false), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(end(true), testing::ExitedWithCode(0), "");
+}
+
+// As the destructor of a global object that has a thread.
+TEST(HostProgramDeathTest, MayJoinAThreadThatTrains) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto end = [] {
+    static std::atomic<int> steps{0};
+    static std::thread trains;
+    std::atexit([] {
+      alarm(60);
+      trains.join();
+    });
+    trains = std::thread([] {
+      gradloom::Session session(CompileHousing());
+      const Samples samples(9);
+      try {
+        for (;; ++steps) session.Step(samples.feeds());
+      } catch (const gradloom::Error& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+    });
+    while (steps < 100) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(0), "E-CONFIG: the program has called exit, after which no step can begin");
 }
 #endif
 
