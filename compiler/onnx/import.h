@@ -39,6 +39,7 @@ struct LoadOptions {
   bool allow_hardlinks = false;
   // The folder of external data; empty: the model's folder.
   std::string external_dir;
+  int threads = 0;  // that read, check and hash the file; 0: as many as there are cores
 };
 
 struct ModelFile;

@@ -107,7 +107,8 @@ void TakeTensors(ModelFile& file, const std::string& path, std::vector<Tensor> r
                                         : ReadSparseTensor(*site.sparse, where, external, limits, raw_of(*site.sparse->mutable_values()),
                                                            raw_of(*site.sparse->mutable_indices()));
     if (site.dense != nullptr && site.dense->data_location() == onnx::TensorProto::EXTERNAL) {
-      hashing.StartOrRun(data.bytes() >= kBytesWorthAThread, [&hash, data] { hash.Add(data.data(), static_cast<size_t>(data.bytes())); });
+      hashing.StartOrRun(data.bytes() >= kBytesWorthAThread && NumCores() > 1,
+                         [&hash, data] { hash.Add(data.data(), static_cast<size_t>(data.bytes())); });
     }
     if (site.parameter_like) note_nan(site.name, data);
     if (site.dense != nullptr) {
@@ -213,6 +214,7 @@ std::shared_ptr<ModelFile> ReadModelProto(const std::string& path, const LoadOpt
 }
 
 Model Model::Load(const std::string& path, const LoadOptions& options) {
+  const CoreLimit limit(options.threads);
   if (IsTextName(path)) return Model(FinishedText(ReadWholeFile(path, options.limits.file_bytes), path, path, options));
   const InputFile input(path, options.limits.file_bytes);
   ContentHash hash;
@@ -222,6 +224,7 @@ Model Model::Load(const std::string& path, const LoadOptions& options) {
 }
 
 Model Model::FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options) {
+  const CoreLimit limit(options.threads);
   ContentHash hash;
   ModelBytes source(bytes, &hash);
   Parsed parsed = ParseBinary(source, Elements::kMoved, name, options);
@@ -229,6 +232,7 @@ Model Model::FromBytes(std::string_view bytes, const std::string& name, const Lo
 }
 
 Model Model::FromText(std::string_view text, const std::string& name, const LoadOptions& options) {
+  const CoreLimit limit(options.threads);
   return Model(FinishedText(text, name, "", options));
 }
 

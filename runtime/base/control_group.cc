@@ -134,9 +134,10 @@ int CoresOfThisThread() {
 
 }  // namespace
 
-int AllowedCores() {
+int AllowedCores() { return AllowedCores(LimitsOfThisGroup().cores); }
+
+int AllowedCores(double share) {
   const int cores = std::max(1, CoresOfThisThread());
-  const double share = LimitsOfThisGroup().cores;
   return share > 0 ? std::clamp(static_cast<int>(std::ceil(share)), 1, cores) : cores;
 }
 

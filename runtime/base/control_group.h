@@ -20,5 +20,7 @@ GroupLimits LimitsOfThisGroup(const std::string& root = "/sys/fs/cgroup", const 
 // The number of cores that this process may keep busy, at least one: those that it may run on, but no more than its group's share of CPU
 // time.
 int AllowedCores();
+// The same for a known share (GroupLimits::cores).
+int AllowedCores(double share);
 
 }  // namespace gradloom

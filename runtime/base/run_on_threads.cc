@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -12,10 +14,36 @@
 
 namespace gradloom {
 
-int NumCores() {
-  static const int cores = AllowedCores();  // reads files
-  return cores;
+namespace {
+
+thread_local int core_limit = 0;  // of the CoreLimits of this thread; 0: none
+
+// The group's share of CPU time. It is in files, and callers may ask in each step.
+double ShareOfGroup() {
+  static std::mutex mutex;
+  static std::optional<std::chrono::steady_clock::time_point> read;
+  static double share = 0;
+  const std::lock_guard lock(mutex);
+  const auto now = std::chrono::steady_clock::now();
+  if (!read || now - *read >= std::chrono::seconds(1)) {
+    share = LimitsOfThisGroup().cores;
+    read = now;
+  }
+  return share;
 }
+
+}  // namespace
+
+int NumCores() {
+  const int cores = AllowedCores(ShareOfGroup());
+  return core_limit > 0 ? std::min(core_limit, cores) : cores;
+}
+
+CoreLimit::CoreLimit(int cores) : before_(core_limit) {
+  if (cores > 0) core_limit = core_limit > 0 ? std::min(core_limit, cores) : cores;
+}
+
+CoreLimit::~CoreLimit() { core_limit = before_; }
 
 void RunOnThreads(int64_t n, int threads, const std::function<void(int64_t)>& f) {
   std::atomic<int64_t> next{0};

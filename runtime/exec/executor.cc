@@ -1,10 +1,13 @@
 #include "runtime/exec/executor.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
+#include "runtime/base/run_on_threads.h"
 #include "runtime/exec/check_machine.h"
 #include "runtime/exec/device_executor.h"
 #include "runtime/exec/host_executor.h"
@@ -15,6 +18,7 @@ namespace gradloom {
 std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const ExecutorOptions& options,
                                          std::shared_ptr<StateArena> state) {
   const bool on_host = plan->targets.front().device != DeviceKind::kCuda;
+  const CoreLimit limit(on_host ? ThreadsOf(*plan, OwnRanks(*plan, options.communicator.get())) : 0);
   // A new plan that continues with existing state has already been checked.
   if (on_host && state == nullptr) {
     const int64_t shared = options.parameters != nullptr ? SharedStateBytes(*plan) : 0;
@@ -23,6 +27,10 @@ std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const
   if (options.parameters != nullptr && state == nullptr) state = MakeSharedStateArena(*plan, options.parameters);
   if (!on_host) return MakeDeviceExecutor(std::move(plan), options, std::move(state));
   return std::make_unique<HostExecutor>(std::move(plan), std::move(state), options.communicator, options.check_numerics);
+}
+
+int Executor::ThreadsOf(const Plan& plan, RankRange ranks) {
+  return static_cast<int>(std::clamp<int64_t>(int64_t{plan.targets.front().threads} * ranks.count(), 1, std::numeric_limits<int>::max()));
 }
 
 namespace {

@@ -137,6 +137,9 @@ class Executor {
   // Bytes of a rank's input slots.
   virtual int64_t input_bytes(size_t rank) const = 0;
 
+  // The threads that the plan gives these ranks together, if its devices are CPUs; at least 1.
+  static int ThreadsOf(const Plan& plan, RankRange ranks);
+
  protected:
   // A fetch with its full extents.
   virtual TensorView FetchedFull(int entry, int fetch) = 0;

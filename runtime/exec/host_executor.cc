@@ -11,6 +11,7 @@
 #include "runtime/base/default_floats.h"
 #include "runtime/base/fork_count.h"
 #include "runtime/base/host_memory.h"
+#include "runtime/base/run_on_threads.h"
 #include "runtime/exec/step_at_exit.h"
 
 namespace gradloom {
@@ -60,6 +61,7 @@ void SeedLanes(PreparedEntry& entry, uint64_t seed) {
 }  // namespace
 
 PreparedEntry& HostExecutor::Prepared(int entry) {
+  const CoreLimit limit(ThreadsOf(*plan_, memory_.own()));
   if (!memory_.has_transient()) memory_.AllocateTransient();
   auto& slot = prepared_[static_cast<size_t>(entry)];
   if (slot == nullptr) {
@@ -75,6 +77,7 @@ PreparedEntry& HostExecutor::Prepared(int entry) {
 bool HostExecutor::Extend(std::shared_ptr<const Plan> plan) {
   // The size of the state arena is fixed.
   if (!Extends(*plan, *plan_) || plan->state.size() != plan_->state.size()) return false;
+  const CoreLimit limit(ThreadsOf(*plan, memory_.own()));
   DropPrefetch();
   prepared_.reserve(plan->entries.size());  // before anything changes, in case that there is no memory
   memory_.Extend(*plan, *plan_);

@@ -121,9 +121,9 @@ std::pair<int64_t, int64_t> Session::RowsRead(EntryKind kind, int64_t batch) con
 }
 
 int Session::host_threads() const {
-  const auto ranks = static_cast<int>(plan_->num_ranks());
-  const int devices = communicator() == nullptr ? ranks : communicator()->OwnRanks(plan_->num_ranks()).count();
-  return static_cast<int>(std::clamp<int64_t>(int64_t{plan_->targets.front().threads} * devices, 1, NumCores()));
+  const RankRange all{0, static_cast<int>(plan_->num_ranks())};
+  const RankRange own = communicator() == nullptr ? all : communicator()->OwnRanks(plan_->num_ranks());
+  return std::min(Executor::ThreadsOf(*plan_, own), NumCores());
 }
 
 std::vector<std::string> Session::AllGather(const std::string& own) const {

@@ -1,10 +1,13 @@
 #include "runtime/base/run_on_threads.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
+#include <sched.h>
 
 #include <atomic>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace gradloom {
@@ -18,6 +21,41 @@ TEST(RunOnThreads, CallsEachOnce) {
       for (const auto& count : calls) EXPECT_EQ(count, 1);
     }
   }
+}
+
+// A program may move its threads to other cores at any time.
+TEST(NumCores, FollowsTheCoresOfTheThread) {
+  const int before = NumCores();
+  if (omp_get_num_places() > 0) GTEST_SKIP() << "OpenMP was told where its threads run (OMP_PROC_BIND, OMP_PLACES)";
+  std::thread([&] {
+    EXPECT_EQ(NumCores(), before);
+    // The system may have more cores than a cpu_set_t.
+    std::vector<cpu_set_t> allowed(256);
+    const size_t bytes = allowed.size() * sizeof(cpu_set_t);
+    ASSERT_EQ(::sched_getaffinity(0, bytes, allowed.data()), 0);
+    std::vector<cpu_set_t> one(allowed.size());
+    size_t core = 0;
+    while (!CPU_ISSET_S(core, bytes, allowed.data())) ++core;
+    CPU_SET_S(core, bytes, one.data());
+    ASSERT_EQ(::sched_setaffinity(0, bytes, one.data()), 0);
+    EXPECT_EQ(NumCores(), 1);
+    ASSERT_EQ(::sched_setaffinity(0, bytes, allowed.data()), 0);
+    EXPECT_EQ(NumCores(), before);
+  }).join();
+}
+
+TEST(NumCores, IsLimited) {
+  const int all = NumCores();
+  {
+    const CoreLimit none(0);
+    EXPECT_EQ(NumCores(), all);
+    const CoreLimit one(1);
+    EXPECT_EQ(NumCores(), 1);
+    const CoreLimit more(1000);
+    EXPECT_EQ(NumCores(), 1);
+    std::thread([&] { EXPECT_EQ(NumCores(), all); }).join();
+  }
+  EXPECT_EQ(NumCores(), all);
 }
 
 TEST(RunOnThreads, ThrowsTheFirstErrorByPlace) {

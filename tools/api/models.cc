@@ -1,6 +1,7 @@
 #include "runtime/api/guard.h"
 #include "tools/api/compiler_table.h"
 #include "tools/api/handles.h"
+#include "tools/run/options/named_devices.h"
 
 namespace gradloom::api {
 namespace {
@@ -8,6 +9,7 @@ namespace {
 LoadOptions LoadOptionsFor(const GradloomLoadOptions& given) {
   LoadOptions options;
   if (given.external_dir != nullptr) options.external_dir = given.external_dir;
+  options.threads = ThreadsOfProcess(1);
   return options;
 }
 

@@ -91,7 +91,7 @@ void ModelBytes::Refill() {
 
 void ModelBytes::Hash(const char* bytes, int64_t count) {
   if (hash_ == nullptr || count == 0) return;
-  hashing_.StartOrRun(count >= kBytesWorthAThread, [this, bytes, count] { AddToHash(bytes, count); });
+  hashing_.StartOrRun(count >= kBytesWorthAThread && NumCores() > 1, [this, bytes, count] { AddToHash(bytes, count); });
 }
 
 void ModelBytes::AddToHash(const char* bytes, int64_t count) {

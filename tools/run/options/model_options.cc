@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "tools/run/options/key_values.h"
+#include "tools/run/options/named_devices.h"
 #include "tools/run/pass_log.h"
 #include "tools/screen/shell_word.h"
 
@@ -26,6 +27,7 @@ LoadOptions LoadOptionsOf(const Configuration& configuration) {
   LoadOptions options;
   options.external_dir = configuration.Text("model.external_dir");
   options.allow_hardlinks = configuration.Switch("model.allow_hardlinks");
+  options.threads = ThreadsOfReading(configuration);
   ModelLimits& limits = options.limits;
   const std::map<std::string, int64_t*> known = {{"nodes", &limits.nodes},
                                                  {"node_inputs", &limits.node_inputs},

@@ -44,6 +44,17 @@ int ThreadsOfDevice(const Configuration& configuration, int devices) {
   return threads > 0 ? static_cast<int>(std::min<int64_t>(threads, kMaxThreads)) : std::max(1, ThreadsOfProcess(1) / devices);
 }
 
+int ThreadsOfReading(const Configuration& configuration) {
+  if (configuration.Integer("devices.threads") == 0) return ThreadsOfProcess(1);
+  int devices = 1;
+  try {
+    devices = std::max(devices, ParseDevices(configuration.Text("devices.use")).count);
+  } catch (const Error&) {
+    // It is reported when the devices are chosen.
+  }
+  return ThreadsOfDevice(configuration, 1) * devices;
+}
+
 NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes) {
   NamedDevices named;
   const std::string& target = configuration.Text("devices.target");

@@ -27,6 +27,9 @@ int ThreadsOfProcess(int processes);
 // The number of threads of each of a single process's devices: as configured, or an equal share.
 int ThreadsOfDevice(const Configuration& configuration, int devices);
 
+// The number of threads for work before there is a plan, such as reading a model: of all devices of a process together.
+int ThreadsOfReading(const Configuration& configuration);
+
 // How an executor uses the configured devices. Throws as DevicesOf.
 ExecutorOptions ExecutorOptionsOf(const Configuration& configuration);
 
