@@ -252,12 +252,21 @@ Plan CompileBest(const Model& model, const CompileOptions& options, CompileRepor
   std::optional<std::pair<Plan, CompileReport>> best;
   // If devices hold parts of the model, their memory is only known once it is planned. If it exceeds the limit, a placement for a smaller
   // limit is tried.
-  for (const double share : {1.0, 0.85, 0.7}) {
+  const auto bytes = [](const Plan& plan) { return ReportMemory(plan, 0).fullest().total_bytes(); };
+  const auto compile = [&](const CompileOptions& with, double share) {
     CompileReport made;
-    Plan plan = Compiler(model, options, static_cast<int64_t>(share * static_cast<double>(limit)), made).Run();
-    const auto bytes = [](const Plan& p) { return ReportMemory(p, 0).fullest().total_bytes(); };
+    Plan plan = Compiler(model, with, static_cast<int64_t>(share * static_cast<double>(limit)), made).Run();
     if (!best || bytes(plan) < bytes(best->first)) best.emplace(std::move(plan), std::move(made));
-    if (!options.recipe.place_auto || limit == 0 || bytes(best->first) <= limit) break;
+    return limit == 0 || bytes(best->first) <= limit;
+  };
+  for (const double share : {1.0, 0.85, 0.7}) {
+    if (compile(options, share) || !options.recipe.place_auto) break;
+  }
+  // What an entry keeps fitted with the constants that there were then, and others have been added for later entries.
+  if (limit > 0 && best->second.keeps_settled && bytes(best->first) > limit) {
+    CompileOptions without = options;
+    without.recipe.keep_settled = false;
+    compile(without, 1);
   }
   if (report != nullptr) *report = std::move(best->second);
   return std::move(best->first);

@@ -61,6 +61,7 @@ struct CompileReport {
     double flops_share = 0;            // of all floating-point operations of the entry
   };
   std::optional<Tail> tail;
+  bool keeps_settled = false;         // whether a prediction or an evaluation keeps what it computes from weights alone
   Recomputed recomputed;              // of the program that recomputes most to fit the memory limit
   std::vector<std::string> warnings;  // one line each
   double import_ms = 0, passes_ms = 0, verify_ms = 0;

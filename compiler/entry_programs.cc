@@ -163,6 +163,7 @@ void EntryPrograms::ReportTail(const Graph& graph) {
 // Adds a program, which is not in the plan yet, to the report.
 void EntryPrograms::Count(const PassContext& context) {
   if (context.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = context.recomputed;
+  report_.keeps_settled |= context.keeps_settled;
   if (plan_.programs.empty()) {
     for (const Node& node : context.graph.nodes) report_.step_flops += CostOf(context.graph, node).flops;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <type_traits>
 #include <vector>
@@ -266,11 +267,11 @@ void RunSumPartialValues(PassContext& c) {
 
 void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
 
-// Whether what depends only on weights is computed in the first of several runs. Not where memory is limited, and not in a step that
-// trains: it spends little time on it, and most of its memory is for activations. A device runs a whole program each time, as one graph.
+// Whether what depends only on weights is computed in the first of several runs. Not in a step that trains: it spends little time on it,
+// and most of its memory is for activations. A device runs a whole program each time, as one graph.
 bool KeepsSettled(const PassContext& c) {
   const bool forward = c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict;
-  return forward && c.recipe.device == DeviceKind::kCpu && c.recipe.memory_limit == 0;
+  return forward && c.recipe.device == DeviceKind::kCpu && c.recipe.keep_settled;
 }
 
 void RunSplitBatchNorm(PassContext& c) {
@@ -346,7 +347,11 @@ void RunJoinUpdates(PassContext& c) {
 
 void RunPlanMemory(PassContext& c) {
   PlaceStateAndConstants(c.graph, c.scheduled, c.holders != nullptr ? *c.holders : StateHolders{}, c.plan);
-  PlanMemory(c.graph, c.plan, c.scheduled, KeepsSettled(c) ? KeptValues(c.graph, c.scheduled) : std::vector<bool>());
+  if (!KeepsSettled(c)) return PlanMemory(c.graph, c.plan, c.scheduled);
+  const Place& place = c.plan.places[static_cast<size_t>(c.place)];
+  const int64_t limit = c.recipe.memory_limit;
+  c.keeps_settled = PlanMemoryKeeping(c.graph, c.plan, c.scheduled, KeptValues(c.graph, c.scheduled),
+                                      limit == 0 ? std::numeric_limits<int64_t>::max() : limit - place.state_bytes - place.constants_bytes);
 }
 
 void RunEmit(PassContext& c) { c.program = EmitProgram(c.graph, c.scheduled, c.output_buffers); }

@@ -56,6 +56,7 @@ struct PassContext {
   InputCopies copies;
   RecomputeGoal recompute;
   Recomputed recomputed;
+  bool keeps_settled = false;  // set by plan_memory: whether values that depend on weights alone have memory of their own
 
   ValueId file_loss = kNoValue;                           // loss of the file's own algorithm
   std::vector<std::pair<ValueId, ValueId>> file_updates;  // the states of that algorithm, with their next values

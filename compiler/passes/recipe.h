@@ -69,7 +69,8 @@ struct Recipe {
   int threads = 1;             // threads of a device, which its streams share
   int64_t memory_limit = 0;    // bytes of a device that a plan may need; activations are recomputed to fit; 0: no limit
   RecomputeMode recompute = RecomputeMode::kAuto;
-  int streams = 1;  // streams of a device; 0: the cost model decides
+  bool keep_settled = true;  // predictions keep what they compute from weights alone for the next run, as far as the limit allows
+  int streams = 1;           // streams of a device; 0: the cost model decides
 
   // Puts the whole model on one device.
   void PlaceTogether() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "runtime/plan/memory_report.h"
 #include "runtime/plan/settled.h"
 #include "runtime/session/session.h"
 #include "tests/passes/small_training.h"
@@ -52,7 +53,7 @@ TEST(KeptValues, PredictionsAndEvaluations) {
     CompileOptions options = OptionsFor(EntryKind::kPredict, 16);
     options.recipe.streams = streams;
     const auto kept = std::make_shared<const Plan>(Compile(model, options));
-    options.recipe.memory_limit = int64_t{1} << 30;  // where memory is limited, it is for other values
+    options.recipe.keep_settled = false;
     const auto reused = std::make_shared<const Plan>(Compile(model, options));
     EXPECT_EQ(Settled(*kept), 3);
     if (streams == 1) {
@@ -66,6 +67,61 @@ TEST(KeptValues, PredictionsAndEvaluations) {
   EXPECT_EQ(Settled(Compile(model, OptionsFor(EntryKind::kEval, 16))), 3);
   // A step that trains changes the weights.
   EXPECT_EQ(Settled(Compile(model, OptionsFor(EntryKind::kStep, 16))), 0);
+}
+
+int64_t BytesOf(const Plan& plan) { return ReportMemory(plan, 0).fullest().total_bytes(); }
+
+// They count in the limit, and as many are kept as fit.
+TEST(KeptValues, FitTheMemoryLimit) {
+  std::mt19937 random(4);
+  const Model model = Net(random);
+  const Batch batch{{"x", Random(random, Shape{16, 16})}};
+  CompileOptions options = OptionsFor(EntryKind::kPredict, 16);
+  const auto all = std::make_shared<const Plan>(Compile(model, options));
+  const auto want = Session(all).Predict(Views(batch));
+  options.recipe.keep_settled = false;
+  const int64_t least = BytesOf(Compile(model, options)), most = BytesOf(*all);
+  ASSERT_LT(least, most);
+  options.recipe.keep_settled = true;
+  std::vector<int64_t> settled;
+  for (const int64_t limit : {most, (least + most) / 2, least}) {
+    options.recipe.memory_limit = limit;
+    const auto plan = std::make_shared<const Plan>(Compile(model, options));
+    EXPECT_LE(BytesOf(*plan), limit);
+    settled.push_back(Settled(*plan));
+    Session session(plan);
+    for (int run = 0; run < 3; ++run) ExpectSameBits(want, session.Predict(Views(batch)));
+  }
+  EXPECT_EQ(settled[0], 3);
+  EXPECT_GT(settled[0], settled[1]);
+  EXPECT_GE(settled[1], settled[2]);
+}
+
+// What an entry keeps is given up for the constants of a later one.
+TEST(KeptValues, LeaveRoomForConstantsOfLaterEntries) {
+  std::mt19937 random(4);
+  const Model model = ModelOf("net (float[N, 16] x) => (float[N, 16] z) <" + Weights(random, "a", {16, 16}, 0.4F) + ", " +
+                              Weights(random, "b", {16, 16}, 0.4F) + R"(> {
+  w = MatMul (a, b)
+  h = MatMul (x, w)
+  r = Tanh (h)
+  g = MatMul (r, a)
+  extents = Shape (g)
+  count = ReduceProd <keepdims = 0> (extents)
+  start = Constant <value_int = 0> ()
+  step = Constant <value_int = 1> ()
+  numbers = Range (start, count, step)
+  shaped = Reshape (numbers, extents)
+  places = Cast <to = 1> (shaped)
+  z = Add (g, places)
+})");
+  CompileOptions options = OptionsFor(EntryKind::kPredict, 64);
+  const int64_t first = BytesOf(Compile(model, options));
+  options.entries.push_back({EntryKind::kPredict, 8});
+  const Plan all = Compile(model, options);
+  ASSERT_GT(BytesOf(all), first);
+  options.recipe.memory_limit = BytesOf(all) - 1;
+  EXPECT_LE(BytesOf(Compile(model, options)), options.recipe.memory_limit);
 }
 
 // A loop overwrites its initial values, so they are made again in each run.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/passes/memory/plan_memory.h"
 #include "compiler/passes/schedule/node_order.h"
 
 namespace gradloom {
@@ -86,6 +87,31 @@ std::vector<bool> KeptValues(const Graph& graph, const ProgramPlan& plan) {
     ForEachUse(node, [&](ValueId id) { kept[static_cast<size_t>(viewed[static_cast<size_t>(id)])] = false; });
   }
   return kept;
+}
+
+bool PlanMemoryKeeping(const Graph& graph, const Plan& whole, ProgramPlan& plan, std::vector<bool> kept, int64_t limit_bytes) {
+  std::vector<ValueId> ids;
+  for (size_t id = 0; id < kept.size(); ++id) {
+    if (kept[id]) ids.push_back(static_cast<ValueId>(id));
+  }
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](ValueId a, ValueId b) { return StoredBytes(graph, plan, {a}) < StoredBytes(graph, plan, {b}); });
+  const auto fits = [&](size_t count) {
+    kept.assign(kept.size(), false);
+    for (size_t i = 0; i < count; ++i) kept[static_cast<size_t>(ids[i])] = true;
+    PlanMemory(graph, whole, plan, kept);
+    return plan.transient_bytes + 2 * plan.input_bytes <= limit_bytes;
+  };
+  if (fits(ids.size())) return !ids.empty();
+  if (ids.empty() || !fits(0)) return false;
+  // So many fit, and so many do not.
+  size_t fit = 0, excess = ids.size();
+  while (fit + 1 < excess) {
+    const size_t middle = fit + (excess - fit) / 2;
+    (fits(middle) ? fit : excess) = middle;
+  }
+  fits(fit);
+  return fit > 0;
 }
 
 }  // namespace gradloom

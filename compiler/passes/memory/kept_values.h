@@ -1,6 +1,7 @@
 // Keeps what an entry computes from constants and weights alone until its next run.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "compiler/graph/graph.h"
@@ -17,5 +18,9 @@ std::vector<bool> WeightsAlone(const Graph& graph, const ProgramPlan& plan);
 // nothing else uses, the next run of the entry can leave out the instructions that compute them (runtime/plan/settled.h). Views have no
 // memory of their own, so the values that they are views of are kept.
 std::vector<bool> KeptValues(const Graph& graph, const ProgramPlan& plan);
+
+// PlanMemory with all of the values in `kept` (as KeptValues returns them), if the arena of a step and two slots for inputs then have at
+// most `limit_bytes`; otherwise with as many of the smallest as fit. Returns whether any are kept.
+bool PlanMemoryKeeping(const Graph& graph, const Plan& whole, ProgramPlan& plan, std::vector<bool> kept, int64_t limit_bytes);
 
 }  // namespace gradloom
