@@ -153,9 +153,7 @@ void RunFuseAttention(PassContext& c) {
 
 // What replaces nodes of the model is a part of it, although the loss has been added.
 void KeepInModel(PassContext& c, const std::map<NodeId, NodeId>& replaced) {
-  for (const auto& [made, before] : replaced) {
-    if (before < c.first_loss_node || c.later_model_nodes.contains(before)) c.later_model_nodes.insert(made);
-  }
+  for (const auto& [made, before] : replaced) c.loss_nodes.Replace(before, made);
 }
 
 void RunFuseGelu(PassContext& c) {
@@ -175,7 +173,7 @@ void RunLowerPrecision(PassContext& c) {
   const Precision precision = c.recipe.precision;
   if (c.kind == EntryKind::kUpdate || (precision != Precision::kBfloat16 && precision != Precision::kFloat16)) return;
   GraphBuilder builder(c.graph, c.rules);
-  LowerPrecision(builder, precision == Precision::kBfloat16 ? DType::kBfloat16 : DType::kFloat16, c.first_loss_node, c.later_model_nodes);
+  LowerPrecision(builder, precision == Precision::kBfloat16 ? DType::kBfloat16 : DType::kFloat16, c.loss_nodes);
 }
 
 // Returns the gradient of a parameter or input as "grad/<name>".
@@ -241,7 +239,7 @@ void RunPlaceDevices(PassContext& c) {
   if (c.stages == nullptr) return;
   if (c.recipe.gather_to < 0) {
     PlaceDevices(c.graph, c.recipe.place, *c.stages);
-    if (c.loss != kNoValue) PartLoss(c.graph, c.first_loss_node);
+    if (c.loss != kNoValue) PartLoss(c.graph, c.loss_nodes);
     return;
   }
   std::vector<PlaceRule> rules = c.recipe.place;

@@ -9,6 +9,7 @@
 
 #include "compiler/graph/builder.h"
 #include "compiler/passes/devices/place_devices.h"
+#include "compiler/passes/loss/loss_nodes.h"
 #include "compiler/passes/memory/place_state.h"
 #include "compiler/passes/memory/recompute.h"
 #include "compiler/passes/recipe.h"
@@ -60,8 +61,7 @@ struct PassContext {
 
   ValueId file_loss = kNoValue;                           // loss of the file's own algorithm
   std::vector<std::pair<ValueId, ValueId>> file_updates;  // the states of that algorithm, with their next values
-  NodeId first_loss_node = -1;                            // the model's nodes come before it,
-  std::set<NodeId> later_model_nodes;                     // except these, which replace some of them
+  LossNodes loss_nodes;
   ValueId loss = kNoValue;
   std::vector<ValueId> parameters;       // in the order of the state table
   std::set<ValueId> vectors;             // those of them that count as tensors of rank 1 (StoredVectors)

@@ -56,7 +56,7 @@ void Check(bool weighted, double smoothing, bool fetched) {
   const ValueId loss = b.Div(sums[0], sums[1]);
   graph.outputs = {loss};
   if (fetched) graph.outputs.push_back(scores);
-  LowerPrecision(b, DType::kBfloat16, first_loss_node);
+  LowerPrecision(b, DType::kBfloat16, LossNodes(first_loss_node));
   const ValueId parameters[] = {w};
   for (const auto& [of, gradient] : Differentiate(b, loss, parameters)) graph.outputs.push_back(b.Op("Identity", {gradient}));
   Simplify(graph);

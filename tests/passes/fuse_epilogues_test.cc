@@ -92,7 +92,7 @@ void CheckCase(const Case& c, bool sequences, bool turned) {
   graph.outputs = {loss};
   if (c.dtype != DType::kFloat32) {
     FuseGelu(graph);
-    LowerPrecision(b, c.dtype, first_loss_node);
+    LowerPrecision(b, c.dtype, LossNodes(first_loss_node));
   }
   const ValueId parameters[] = {w, bias, v, u};
   for (const auto& [of, gradient] : Differentiate(b, loss, parameters)) graph.outputs.push_back(b.Op("Identity", {gradient}));

@@ -85,7 +85,7 @@ void Check(const Variant& variant, bool weighted, double smoothing, bool narrow,
   const ValueId loss = variant.loss(b, s);
   graph.outputs = {loss};
   if (counted_first) ExposeLossSums(b, /*divided=*/true);
-  if (narrow) LowerPrecision(b, DType::kBfloat16, first_loss_node);
+  if (narrow) LowerPrecision(b, DType::kBfloat16, LossNodes(first_loss_node));
   const ValueId scale = graph.AddData("scale", Tensor::Scalar(8.0F), Role::kState);
   const ValueId parameters[] = {s.w};
   for (const auto& [of, gradient] : Differentiate(b, loss, parameters, scale)) graph.outputs.push_back(b.Op("Identity", {gradient}));

@@ -34,8 +34,8 @@ class LowerPrecisionTest : public testing::TestWithParam<DType> {
     for (float& x : data.as<float>()) x = 0.5F;
     return graph.AddData(name, std::move(data), Role::kParam);
   }
-  void Lower(NodeId first_loss_node = -1) {
-    LowerPrecision(b, GetParam(), first_loss_node);
+  void Lower(const LossNodes& loss = {}) {
+    LowerPrecision(b, GetParam(), loss);
     VerifyGraph(graph);
   }
   // The type of the first floating-point operand of each operator, in the order of the nodes.
@@ -136,7 +136,7 @@ TEST_P(LowerPrecisionTest, LossIsFloat32) {
   const NodeId first = graph.next_node_id();
   const ValueId error = b.Op("Relu", {product});
   graph.outputs = {b.ReduceSum(b.Mul(b.Sub(error, target), error), {}, false)};
-  Lower(first);
+  Lower(LossNodes(first));
   EXPECT_EQ(Types(), (Strings{"MatMul:low", "Relu:wide", "Sub:wide", "Mul:wide", "ReduceSum:wide"}));
 }
 

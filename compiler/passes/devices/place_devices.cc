@@ -127,10 +127,10 @@ int CountStages(const std::vector<PlaceRule>& rules) {
 
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) { NodePlacer(graph, rules).Place(stages); }
 
-void PartLoss(Graph& graph, NodeId first_loss_node) {
+void PartLoss(Graph& graph, const LossNodes& loss) {
   if (graph.outputs.empty()) return;
   const auto sums = [&](const Node& node) {
-    return node.id >= first_loss_node && node.phase == Phase::kForward && node.origin == kLossSum && node.op == "Add";
+    return loss.contains(node.id) && node.phase == Phase::kForward && node.origin == kLossSum && node.op == "Add";
   };
   const Uses uses(graph);
   std::set<int> stages;

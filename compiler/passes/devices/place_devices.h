@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/graph/builder.h"
+#include "compiler/passes/loss/loss_nodes.h"
 #include "compiler/passes/recipe.h"
 
 namespace gradloom {
@@ -43,8 +44,8 @@ int CountStages(const std::vector<PlaceRule>& rules);
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages);
 
 // If the terms of the loss, the graph's first output, are computed on several stages, the sum is no output any more, and only the terms
-// are, so that stages that share nothing else need not communicate for it. Nodes of the model come before `first_loss_node`.
-void PartLoss(Graph& graph, NodeId first_loss_node);
+// are, so that stages that share nothing else need not communicate for it.
+void PartLoss(Graph& graph, const LossNodes& loss);
 
 // Splits a graph whose nodes are placed into the graphs of the stages. Each has its own nodes, and gradloom.Send and gradloom.Recv where a
 // value is produced on one stage and read on another. A parameter is sent once per step, before it is first read. All transfers and

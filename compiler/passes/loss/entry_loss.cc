@@ -51,7 +51,7 @@ void NameTerms(PassContext& c, const std::vector<ValueId>& terms) {
 
 void RunAddLoss(PassContext& c) {
   if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
-  c.first_loss_node = c.graph.next_node_id();
+  c.loss_nodes = LossNodes(c.graph.next_node_id());
   std::vector<ValueId> terms;
   if (c.recipe.UsesFileAlgorithm()) {
     UseFileLoss(c);
@@ -68,7 +68,7 @@ void RunAddLoss(PassContext& c) {
   names.insert(c.feed_names.begin(), c.feed_names.end());
   c.plan.losses = LossInfosOf(c.graph, c.recipe.losses, c.loss, names);
   for (Node& node : c.graph.nodes) {
-    if (c.recipe.gather_to >= 0 && c.recipe.tail.empty() && node.id >= c.first_loss_node) node.device = kTail;
+    if (c.recipe.gather_to >= 0 && c.recipe.tail.empty() && c.loss_nodes.contains(node.id)) node.device = kTail;
   }
   if (Trains(c.kind) && !c.recipe.fetch_outputs) c.graph.outputs.clear();
   c.graph.outputs.insert(c.graph.outputs.begin(), terms.begin(), terms.end());

@@ -103,14 +103,8 @@ const Row* FindRow(const Node& node) {
 class Lowering {
  public:
   // `weights`: inputs of a body that are bound to trained parameters.
-  Lowering(GraphBuilder& builder, DType low, NodeId first_loss_node, const std::set<NodeId>& later_model_nodes,
-           std::set<ValueId> weights = {})
-      : b_(builder),
-        graph_(builder.graph()),
-        low_(low),
-        first_loss_node_(first_loss_node),
-        later_model_nodes_(later_model_nodes),
-        weights_(std::move(weights)) {}
+  Lowering(GraphBuilder& builder, DType low, const LossNodes& loss, std::set<ValueId> weights = {})
+      : b_(builder), graph_(builder.graph()), low_(low), loss_(loss), weights_(std::move(weights)) {}
 
   void Run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -148,9 +142,7 @@ class Lowering {
     return found != lowered_.end() && found->second.made;
   }
 
-  bool IsOfLoss(const Node& node) const {
-    return first_loss_node_ >= 0 && node.id >= first_loss_node_ && !later_model_nodes_.contains(node.id);
-  }
+  bool IsOfLoss(const Node& node) const { return loss_.contains(node.id); }
   bool IsWeight(ValueId id) const { return graph_.value(id).role == Role::kParam || weights_.contains(id); }
 
   // Inputs and outputs of bodies stay float32.
@@ -162,7 +154,8 @@ class Lowering {
         if (IsWeight(node.inputs[i + 1])) weights.insert(region.body->inputs[i]);
       }
       GraphBuilder inner(*region.body, b_.rules());
-      Lowering(inner, low_, -1, later_model_nodes_, std::move(weights)).Run();
+      const LossNodes none;  // this is a node of the model
+      Lowering(inner, low_, none, std::move(weights)).Run();
     }
   }
 
@@ -247,8 +240,7 @@ class Lowering {
   GraphBuilder& b_;
   Graph& graph_;
   DType low_;
-  NodeId first_loss_node_;
-  const std::set<NodeId>& later_model_nodes_;
+  const LossNodes& loss_;
   std::set<ValueId> weights_;
   std::map<ValueId, Lowered> lowered_;
   std::map<ValueId, bool> fits_;  // constants that have been looked at
@@ -256,9 +248,7 @@ class Lowering {
 
 }  // namespace
 
-void LowerPrecision(GraphBuilder& builder, DType low, NodeId first_loss_node, const std::set<NodeId>& later_model_nodes) {
-  Lowering(builder, low, first_loss_node, later_model_nodes).Run();
-}
+void LowerPrecision(GraphBuilder& builder, DType low, const LossNodes& loss) { Lowering(builder, low, loss).Run(); }
 
 void AllowTf32(Graph& graph) {
   for (Node& node : graph.nodes) {
