@@ -62,7 +62,7 @@ void EntryPrograms::AddGathered(const PassContext& whole, const Replicas& replic
     const std::pair key(shards[r].length, r == tail);
     if (!made.contains(key)) {
       const std::unique_ptr<Graph> part = TailPart(*replicas.graphs.at(shards[r].length), rules_, shards, r, tail);
-      made.emplace(key, OfStages(whole, replicas, {part.get()}, r == tail ? kTail : kTrunk, shards[r].length, true));
+      AddStage(whole, replicas, *part, r == tail ? kTail : kTrunk, shards[r].length, true, made[key]);
     }
     if (stops()) continue;
     const Programs& mine = made.at(key);
@@ -77,18 +77,20 @@ void EntryPrograms::AddGathered(const PassContext& whole, const Replicas& replic
 // Of a replica that has this number of samples.
 EntryPrograms::Programs EntryPrograms::OfReplica(const PassContext& whole, const Replicas& replicas, int64_t samples) {
   Graph& graph = *replicas.graphs.at(samples);
-  if (stages_.count == 1) return OfStages(whole, replicas, {&graph}, 0, samples, replicas.divided);
+  Programs made;
+  if (stages_.count == 1) {
+    AddStage(whole, replicas, graph, 0, samples, replicas.divided, made);
+    return made;
+  }
   for (const auto& [state, stage] : stages_.of_state) holders_[state] = {stage};
-  std::vector<Graph*> graphs;
-  const std::vector<std::unique_ptr<Graph>> stages = SplitStages(graph, stages_);
-  for (const auto& stage : stages) graphs.push_back(stage.get());
-  return OfStages(whole, replicas, graphs, 0, samples, true);
+  SplitStages(graph, stages_, [&](int stage, Graph& own) { AddStage(whole, replicas, own, stage, samples, true, made); });
+  return made;
 }
 
-// The stages are in consecutive places that start at `place`. `divided`: whether other devices compute parts of the batch or of the model.
-EntryPrograms::Programs EntryPrograms::OfStages(const PassContext& whole, const Replicas& replicas, const std::vector<Graph*>& stages,
-                                                int place, int64_t samples, bool divided) {
-  Programs made;
+// Adds the program of the graph of a stage, which is in this place. `divided`: whether other devices compute parts of the batch or of the
+// model.
+void EntryPrograms::AddStage(const PassContext& whole, const Replicas& replicas, Graph& graph, int place, int64_t samples, bool divided,
+                             Programs& made) {
   // The graph of a single stage may be the whole graph, whose outputs the passes change.
   const std::vector<ValueId> all = whole.graph.outputs;
   std::map<int, std::string> feed_names;
@@ -97,31 +99,27 @@ EntryPrograms::Programs EntryPrograms::OfStages(const PassContext& whole, const 
     if (const auto named = whole.feed_names.find(feeds[i]); named != whole.feed_names.end())
       feed_names.emplace(static_cast<int>(i), named->second);
   }
-  for (size_t stage = 0; stage < stages.size(); ++stage) {
-    Graph& graph = *stages[stage];
-    PassContext device{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = whole.kind, .plan = plan_, .batch = samples};
-    device.divided = divided;
-    device.place = place + static_cast<int>(stage);
-    device.holders = &holders_;
-    // A device with its own memory cannot read feeds in place.
-    device.copies = {.all = options_.recipe.copy_inputs || options_.recipe.device != DeviceKind::kCpu, .feeds = replicas.non_contiguous};
-    device.fetch_names = whole.fetch_names;
-    // Passes replace the outputs.
-    std::map<ValueId, size_t> position;
-    for (size_t i = 0; i < graph.outputs.size(); ++i) position.emplace(graph.outputs[i], i);
-    RunDevicePasses(device, options_.control);
-    if (stops()) continue;
-    Count(device);
-    NameFeeds(feed_names, device.program);
-    std::vector<int>& buffers = made.fetches.emplace_back();
-    for (ValueId id : all) {
-      const auto at = position.find(id);
-      buffers.push_back(at == position.end() ? -1 : device.output_buffers[at->second]);
-    }
-    made.programs.push_back(static_cast<int>(plan_.programs.size()));
-    plan_.programs.push_back(std::move(device.program));
+  PassContext device{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = whole.kind, .plan = plan_, .batch = samples};
+  device.divided = divided;
+  device.place = place;
+  device.holders = &holders_;
+  // A device with its own memory cannot read feeds in place.
+  device.copies = {.all = options_.recipe.copy_inputs || options_.recipe.device != DeviceKind::kCpu, .feeds = replicas.non_contiguous};
+  device.fetch_names = whole.fetch_names;
+  // Passes replace the outputs.
+  std::map<ValueId, size_t> position;
+  for (size_t i = 0; i < graph.outputs.size(); ++i) position.emplace(graph.outputs[i], i);
+  RunDevicePasses(device, options_.control);
+  if (stops()) return;
+  Count(device);
+  NameFeeds(feed_names, device.program);
+  std::vector<int>& buffers = made.fetches.emplace_back();
+  for (ValueId id : all) {
+    const auto at = position.find(id);
+    buffers.push_back(at == position.end() ? -1 : device.output_buffers[at->second]);
   }
-  return made;
+  made.programs.push_back(static_cast<int>(plan_.programs.size()));
+  plan_.programs.push_back(std::move(device.program));
 }
 
 // Adds the ranks of the next replica, which has this shard of the batch.

@@ -44,8 +44,7 @@ class EntryPrograms {
   void AddReplicas(const PassContext& whole, const Replicas& replicas, Entry& entry);
   void AddGathered(const PassContext& whole, const Replicas& replicas, Entry& entry);
   Programs OfReplica(const PassContext& whole, const Replicas& replicas, int64_t samples);
-  Programs OfStages(const PassContext& whole, const Replicas& replicas, const std::vector<Graph*>& stages, int place, int64_t samples,
-                    bool divided);
+  void AddStage(const PassContext& whole, const Replicas& replicas, Graph& graph, int place, int64_t samples, bool divided, Programs& made);
   void BindReplica(const Programs& made, const BatchShard& shard, bool divided, Entry& entry);
   std::vector<int> GroupOf(int stage);
   void ReportTail(const Graph& graph);

@@ -1,6 +1,10 @@
 #include "compiler/passes/devices/cut_stages.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -31,38 +35,54 @@ struct PlacementEstimate {
 };
 
 // Estimates placements of a graph over the whole batch, with loss, gradients and updates, whose nodes are placed on `stages` devices;
-// `copies` of the model share the batch. What does not depend on the placement is computed once.
+// `copies` of the model share the batch. What does not depend on the placement is computed once, and kept by node or by value: a search
+// asks for thousands of estimates.
 class Estimator {
  public:
   Estimator(const Graph& graph, const NodePlacer& placer, int stages, int copies, const Recipe& recipe)
       : graph_(graph), placer_(placer), num_stages_(stages), copies_(copies), costs_(DefaultCosts(recipe.device)) {
-    for (const Value& value : graph.values()) bytes_.push_back(BytesOf(value));
+    for (const Value& value : graph.values()) {
+      const bool kept = IsKept(value);
+      bytes_.push_back(BytesOf(value));
+      kinds_.push_back(kept                         ? Kind::kKept
+                       : value.role == Role::kConst ? Kind::kConstant
+                       : value.role == Role::kInput ? Kind::kInput
+                       : value.next_of != kNoValue  ? Kind::kNext
+                                                    : Kind::kComputed);
+      const double sent = static_cast<double>(bytes_.back()) * (kept ? 1.0 : 1.0 / copies);
+      transfer_seconds_.push_back(costs_.collective_seconds + sent / costs_.link_bytes_per_second);
+    }
     for (const Node& node : graph.nodes) {
       const double share = node.phase == Phase::kUpdate ? 1.0 : 1.0 / copies;
+      is_view_.push_back(IsView(node));
       // Replicas share the work of nodes that depend on samples; each performs all updates.
       seconds_.push_back(IsView(node) ? 0 : share * SecondsOf(CostOf(graph, node), recipe.threads, costs_));
     }
   }
 
-  // Of the current placement. `limit`: bytes of a device; 0: any.
-  PlacementEstimate Run(int64_t limit) {
+  // Of the current placement. `limit`: bytes of a device; 0: any. The time of one that exceeds it by more than `most_too_much` is infinite.
+  PlacementEstimate Run(int64_t limit, int64_t most_too_much) {
     FindHomes();
-    PlacementEstimate made{.seconds = Seconds()};
+    PlacementEstimate made{.seconds = std::numeric_limits<double>::infinity()};
     const std::vector<int64_t> live = PeakLiveBytes();
     for (int s = 0; s < num_stages_; ++s) {
       const int64_t bytes = kept_[At(s)] + live[At(s)];
       made.bytes = std::max(made.bytes, bytes);
       if (limit > 0) made.too_much = std::max(made.too_much, bytes - limit);
     }
+    if (made.too_much <= most_too_much) made.seconds = Seconds();
     return made;
   }
 
  private:
+  enum class Kind : uint8_t { kKept, kConstant, kInput, kNext, kComputed };
+
   // A value on a stage.
   struct Life {
-    int placement = 0;  // for which `last` is known
-    int last = 0;       // the last node that touches it
-    int constant = 0;   // the placement for which it is counted as a constant
+    int stage = 0;
+    int other = 0;  // that of the same value on another stage; -1: none
+    int last = 0;   // the last node that touches it
+    int64_t bytes = 0;
   };
 
   static size_t At(int i) { return static_cast<size_t>(i); }
@@ -70,41 +90,35 @@ class Estimator {
   void FindHomes() {
     home_.assign(bytes_.size(), -1);
     kept_.assign(At(num_stages_), 0);
-    for (const Value& value : graph_.values()) {
-      if (!IsKept(value)) continue;
-      home_[At(value.id)] = placer_.StageOf(value.id);
-      kept_[At(home_[At(value.id)])] += bytes_[At(value.id)];
+    for (size_t id = 0; id < bytes_.size(); ++id) {
+      if (kinds_[id] != Kind::kKept) continue;
+      home_[id] = placer_.StageOf(static_cast<ValueId>(id));
+      kept_[At(home_[id])] += bytes_[id];
     }
-    for (const Node& node : graph_.nodes) {
-      for (ValueId id : node.outputs) {
-        if (id != kNoValue) home_[At(id)] = node.device;
-      }
+    for (size_t i = 0; i < seconds_.size(); ++i) {
+      for (ValueId id : placer_.values().outputs(i)) home_[At(id)] = placer_.devices()[i];
     }
   }
 
   // Estimates the step time: each stage runs its nodes one after the other, in list order.
-  double Seconds() const {
-    std::vector<double> free(At(num_stages_), 0), ready(home_.size(), 0);
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      const Node& node = graph_.nodes[i];
-      if (IsView(node)) {
-        ready[At(node.outputs[0])] = ready[At(node.inputs[0])];
+  double Seconds() {
+    std::vector<double> free(At(num_stages_), 0);
+    ready_.assign(home_.size(), 0);
+    for (size_t i = 0; i < seconds_.size(); ++i) {
+      const std::span<const ValueId> inputs = placer_.values().inputs(i), outputs = placer_.values().outputs(i);
+      if (is_view_[i]) {
+        ready_[At(outputs[0])] = ready_[At(inputs[0])];
         continue;
       }
-      double& at = free[At(node.device)];
-      for (ValueId id : node.inputs) {
-        if (id == kNoValue) continue;
-        double there = ready[At(id)];
-        if (home_[At(id)] >= 0 && home_[At(id)] != node.device) {
-          const double bytes = static_cast<double>(bytes_[At(id)]) * (IsKept(graph_.value(id)) ? 1.0 : 1.0 / copies_);
-          there += costs_.collective_seconds + bytes / costs_.link_bytes_per_second;
-        }
+      const int stage = placer_.devices()[i];
+      double& at = free[At(stage)];
+      for (ValueId id : inputs) {
+        double there = ready_[At(id)];
+        if (home_[At(id)] >= 0 && home_[At(id)] != stage) there += transfer_seconds_[At(id)];
         at = std::max(at, there);
       }
       at += seconds_[i];
-      for (ValueId id : node.outputs) {
-        if (id != kNoValue) ready[At(id)] = at;
-      }
+      for (ValueId id : outputs) ready_[At(id)] = at;
     }
     if (copies_ > 1) {
       const std::vector<int64_t> bytes = ParameterBytes();
@@ -123,57 +137,67 @@ class Estimator {
     return bytes;
   }
 
+  // The life of a value on a stage, of those that `first` leads to; a new one for its first node there.
+  Life& LifeOf(int& first, int stage, bool& begins) {
+    for (int at = first; at >= 0; at = lives_[At(at)].other) {
+      if (lives_[At(at)].stage == stage) return lives_[At(at)];
+    }
+    begins = true;
+    lives_.push_back({.stage = stage, .other = first});
+    first = static_cast<int>(lives_.size()) - 1;
+    return lives_.back();
+  }
+
   // Returns for each stage the peak bytes of computed values, including copies of values from other stages. Adds constants to `kept_`.
   std::vector<int64_t> PeakLiveBytes() {
-    const size_t values = bytes_.size(), nodes = graph_.nodes.size();
-    ++placement_;
-    lives_.resize(values * At(num_stages_));
-    std::vector<ValueId> shown(values);
-    for (size_t id = 0; id < values; ++id) shown[id] = static_cast<ValueId>(id);
-    std::vector<Life*> touched;
-    std::vector<int64_t> begins(nodes, 0), ends(nodes, 0);  // bytes of values that a node is the first, or the last, to touch
-    std::vector<int64_t> touched_bytes;
+    const size_t values = bytes_.size(), nodes = seconds_.size();
+    lives_.clear();
+    life_.assign(values, -1);
+    constant_.assign(values, -1);
+    shown_.resize(values);
+    for (size_t id = 0; id < values; ++id) shown_[id] = static_cast<ValueId>(id);
+    begins_.assign(nodes, 0);
+    ends_.assign(nodes, 0);
     for (size_t i = 0; i < nodes; ++i) {
-      const Node& node = graph_.nodes[i];
-      const auto life = [&](ValueId id) -> Life& { return lives_[At(node.device) * values + At(id)]; };
+      const int stage = placer_.devices()[i];
       const auto touch = [&](ValueId id) {
-        const ValueId source = shown[At(id)];
-        Life& found = life(source);
-        if (found.placement != placement_) {
-          found.placement = placement_;
-          touched.push_back(&found);
-          touched_bytes.push_back(bytes_[At(source)] / copies_);
-          begins[i] += touched_bytes.back();
+        const size_t source = At(shown_[At(id)]);
+        bool begins = false;
+        Life& life = LifeOf(life_[source], stage, begins);
+        if (begins) {
+          life.bytes = bytes_[source] / copies_;
+          begins_[i] += life.bytes;
         }
-        found.last = static_cast<int>(i);
+        life.last = static_cast<int>(i);
       };
-      for (ValueId id : node.inputs) {
-        if (id == kNoValue) continue;
-        const Value& value = graph_.value(id);
-        if (value.role == Role::kConst) {
-          Life& found = life(id);
-          if (found.constant != placement_) kept_[At(node.device)] += bytes_[At(id)];
-          found.constant = placement_;
-        } else if (value.role != Role::kInput && !(IsKept(value) && home_[At(id)] == node.device)) {
+      for (ValueId id : placer_.values().inputs(i)) {
+        const Kind kind = kinds_[At(id)];
+        if (kind == Kind::kConstant) {
+          bool begins = false;
+          LifeOf(constant_[At(id)], stage, begins);
+          if (begins) kept_[At(stage)] += bytes_[At(id)];
+        } else if (kind != Kind::kInput && !(kind == Kind::kKept && home_[At(id)] == stage)) {
           touch(id);
         }
       }
-      if (IsView(node)) {
-        shown[At(node.outputs[0])] = shown[At(node.inputs[0])];
+      const std::span<const ValueId> outputs = placer_.values().outputs(i);
+      if (is_view_[i]) {
+        shown_[At(outputs[0])] = shown_[At(placer_.values().inputs(i)[0])];
         continue;
       }
-      for (ValueId id : node.outputs) {
+      for (ValueId id : outputs) {
         // The next value of a state occupies the same memory as the old one.
-        if (id != kNoValue && graph_.value(id).next_of == kNoValue) touch(id);
+        if (kinds_[At(id)] != Kind::kNext) touch(id);
       }
     }
-    for (size_t i = 0; i < touched.size(); ++i) ends[At(touched[i]->last)] += touched_bytes[i];
+    // Those of constants have no bytes.
+    for (const Life& life : lives_) ends_[At(life.last)] += life.bytes;
     std::vector<int64_t> live(At(num_stages_), 0), most(At(num_stages_), 0);
     for (size_t i = 0; i < nodes; ++i) {
-      const size_t stage = At(graph_.nodes[i].device);
-      live[stage] += begins[i];
+      const size_t stage = At(placer_.devices()[i]);
+      live[stage] += begins_[i];
       most[stage] = std::max(most[stage], live[stage]);
-      live[stage] -= ends[i];
+      live[stage] -= ends_[i];
     }
     return most;
   }
@@ -182,14 +206,22 @@ class Estimator {
   const NodePlacer& placer_;
   const int num_stages_, copies_;
   const DeviceCosts costs_;
-  std::vector<int64_t> bytes_;   // by value
-  std::vector<double> seconds_;  // by node
+  // By value.
+  std::vector<int64_t> bytes_;
+  std::vector<Kind> kinds_;
+  std::vector<double> transfer_seconds_;
+  // By node.
+  std::vector<double> seconds_;
+  std::vector<bool> is_view_;
 
   // Of the current placement.
-  std::vector<int> home_;      // by value: the stage that produces or keeps it; -1: each has it
-  std::vector<int64_t> kept_;  // bytes of states and constants, by stage
-  std::vector<Life> lives_;    // by stage and value; those of other placements are void
-  int placement_ = 0;
+  std::vector<int> home_;               // by value: the stage that produces or keeps it; -1: each has it
+  std::vector<int64_t> kept_;           // bytes of states and constants, by stage
+  std::vector<double> ready_;           // by value
+  std::vector<Life> lives_;             // of values and of constants, as stages touch them first
+  std::vector<int> life_, constant_;    // by value: one of them; -1: none
+  std::vector<ValueId> shown_;          // by value: what it is a view of
+  std::vector<int64_t> begins_, ends_;  // by node: bytes of values that it is the first, or the last, to touch
 };
 
 // Searches for the cuts of a given number of stages: moves each cut in turn to its best position, with the others fixed.
@@ -223,7 +255,7 @@ class CutSearch {
       const size_t least = cuts.empty() ? 1 : cuts.back() + 1, most = names_.size() - static_cast<size_t>(count_ - s);
       cuts.push_back(std::clamp(at, least, most));
     }
-    PlacementEstimate best = Try(cuts);
+    PlacementEstimate best = Try(cuts, std::numeric_limits<int64_t>::max());
     // A cut needs no further search until another one has moved.
     std::vector<bool> stale(cuts.size(), true);
     for (int round = 0, better = 1; round < kMaxRounds && better > 0; ++round) {
@@ -236,7 +268,7 @@ class CutSearch {
         for (size_t at = first; at < end; at += step) {
           std::vector<size_t> other = cuts;
           other[k] = at;
-          const PlacementEstimate tried = Try(other);
+          const PlacementEstimate tried = Try(other, best.too_much);
           if (!tried.better_than(best)) continue;
           best = tried;
           cuts = other;
@@ -261,9 +293,10 @@ class CutSearch {
     return stages;
   }
 
-  PlacementEstimate Try(const std::vector<size_t>& cuts) {
+  // `most_too_much`: see Estimator.
+  PlacementEstimate Try(const std::vector<size_t>& cuts, int64_t most_too_much) {
     placer_.Place(StageOfNames(cuts));
-    return estimator_.Run(limit_);
+    return estimator_.Run(limit_, most_too_much);
   }
 
   Stages Placed(const std::vector<size_t>& cuts) {

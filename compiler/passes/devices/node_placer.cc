@@ -1,6 +1,7 @@
 #include "compiler/passes/devices/node_placer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -37,10 +38,20 @@ size_t Index(int i) { return static_cast<size_t>(i); }
 
 }  // namespace
 
+NodeValues::NodeValues(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    for (const std::vector<ValueId>* list : {&node.inputs, &node.outputs}) {
+      std::copy_if(list->begin(), list->end(), std::back_inserter(ids_), [](ValueId id) { return id != kNoValue; });
+      ends_.push_back(ids_.size());
+    }
+  }
+}
+
 NodePlacer::NodePlacer(Graph& graph, const std::vector<PlaceRule>& rules)
-    : graph_(graph), rules_(rules), is_kept_(Index(graph.num_values())), feeds_(FeedsOf(graph)) {
+    : graph_(graph), rules_(rules), values_(graph), is_kept_(Index(graph.num_values())), feeds_(FeedsOf(graph)) {
   std::map<std::string, int> numbers;
   for (const Node& node : graph.nodes) {
+    phase_.push_back(node.phase);
     if (node.origin.empty()) {
       name_of_node_.push_back(-1);
       continue;
@@ -50,6 +61,7 @@ NodePlacer::NodePlacer(Graph& graph, const std::vector<PlaceRule>& rules)
     name_of_node_.push_back(at->second);
   }
   for (const Value& value : graph.values()) {
+    next_of_.push_back(value.next_of);
     if (!IsKept(value)) continue;
     is_kept_[Index(value.id)] = true;
     KeptValue kept{.id = value.id};
@@ -72,11 +84,14 @@ void NodePlacer::Place(Stages& stages) {
   }
   keeper_.assign(Index(graph_.num_values()), kUnplaced);
   for (const KeptValue& kept : kept_) keeper_[Index(kept.id)] = StageIn(stages.of_state, graph_.value(kept.id).name);
+  device_.clear();
+  for (const Node& node : graph_.nodes) device_.push_back(node.device);
   Run(&stages);
   if (first) CheckRules();
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    graph_.nodes[i].device = device_[i];
     const int name = name_of_node_[i];
-    if (graph_.nodes[i].phase == Phase::kForward && name >= 0) stages.of_node.emplace(names_[Index(name)], graph_.nodes[i].device);
+    if (phase_[i] == Phase::kForward && name >= 0) stages.of_node.emplace(names_[Index(name)], device_[i]);
   }
   for (const KeptValue& kept : kept_) stages.of_state.emplace(graph_.value(kept.id).name, keeper_[Index(kept.id)]);
 }
@@ -84,7 +99,7 @@ void NodePlacer::Place(Stages& stages) {
 void NodePlacer::Place(const std::vector<int>& stage_of_name) {
   assigned_ = stage_of_name_ = stage_of_name;
   keeper_.assign(Index(graph_.num_values()), kUnplaced);
-  for (Node& node : graph_.nodes) node.device = kUnplaced;
+  device_.assign(graph_.nodes.size(), kUnplaced);
   Run(nullptr);
 }
 
@@ -93,40 +108,37 @@ void NodePlacer::Run(const Stages* given) {
   stage_.assign(Index(graph_.num_values()), kUnplaced);
   fitted_.assign(rules_.size(), false);
   for (ValueId id : feeds_) At(id) = 0;
-  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-    Node& node = graph_.nodes[i];
-    if (node.phase == Phase::kForward) Set(node, node.device >= 0 ? node.device : ByName(node, name_of_node_[i]));
+  for (size_t i = 0; i < device_.size(); ++i) {
+    if (phase_[i] == Phase::kForward) Set(i, device_[i] >= 0 ? device_[i] : ByName(i));
   }
   Inherit();
   KeepStates(given);
-  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-    Node& node = graph_.nodes[i];
-    if (node.phase == Phase::kBackward) {
+  for (size_t i = 0; i < device_.size(); ++i) {
+    if (phase_[i] == Phase::kBackward) {
       const int name = name_of_node_[i], forward = name < 0 ? kUnplaced : stage_of_name_[Index(name)];
-      Set(node, forward == kUnplaced ? ByOperands(node) : forward);
+      Set(i, forward == kUnplaced ? ByOperands(i) : forward);
     }
-    if (node.phase == Phase::kUpdate) Set(node, ByStates(node));
+    if (phase_[i] == Phase::kUpdate) Set(i, ByStates(i));
   }
-  for (Node& node : graph_.nodes) {
-    if (node.device == kUnplaced) Set(node, 0);
-  }
-}
-
-void NodePlacer::Set(Node& node, int stage) {
-  node.device = stage;
-  for (ValueId id : node.outputs) {
-    if (id != kNoValue) At(id) = stage;
+  for (size_t i = 0; i < device_.size(); ++i) {
+    if (device_[i] == kUnplaced) Set(i, 0);
   }
 }
 
-int NodePlacer::ByName(const Node& node, int name) {
+void NodePlacer::Set(size_t node, int stage) {
+  device_[node] = stage;
+  for (ValueId id : values_.outputs(node)) At(id) = stage;
+}
+
+int NodePlacer::ByName(size_t node) {
+  const int name = name_of_node_[node];
   if (name >= 0 && assigned_[Index(name)] != kUnplaced) return assigned_[Index(name)];
   if (rules_.empty()) return ByOperands(node);
   std::vector<std::string> names;
-  if (name >= 0) names = {node.origin, Dotted(node.origin)};
-  ForEachUse(node, [&](ValueId id) {
+  if (name >= 0) names = {names_[Index(name)], Dotted(names_[Index(name)])};
+  for (ValueId id : values_.inputs(node)) {
     if (graph_.data(id) != nullptr && !graph_.value(id).derived) names.push_back(graph_.value(id).name);
-  });
+  }
   for (size_t i = 0; i < rules_.size(); ++i) {
     if (!PatternMatchesAny(rules_[i].pattern, names)) continue;
     fitted_[i] = true;
@@ -136,38 +148,32 @@ int NodePlacer::ByName(const Node& node, int name) {
 }
 
 // Returns the last stage that produces an operand.
-int NodePlacer::ByOperands(const Node& node) const {
+int NodePlacer::ByOperands(size_t node) const {
   int stage = kUnplaced;
-  for (ValueId id : node.inputs) {
-    if (id != kNoValue) stage = std::max(stage, StageOf(id));
-  }
+  for (ValueId id : values_.inputs(node)) stage = std::max(stage, StageOf(id));
   return stage;
 }
 
 // A node that depends only on weights goes to the stage that first reads it; if there is none, to the first stage.
 void NodePlacer::Inherit() {
   reader_.assign(Index(graph_.num_values()), kUnplaced);
-  for (size_t i = graph_.nodes.size(); i-- > 0;) {
-    Node& node = graph_.nodes[i];
-    if (node.phase != Phase::kForward) continue;
-    if (node.device == kUnplaced) Set(node, FirstReader(node));
-    for (ValueId id : node.inputs) {
-      if (id != kNoValue) reader_[Index(id)] = node.device;
-    }
+  for (size_t i = device_.size(); i-- > 0;) {
+    if (phase_[i] != Phase::kForward) continue;
+    if (device_[i] == kUnplaced) Set(i, FirstReader(i));
+    for (ValueId id : values_.inputs(i)) reader_[Index(id)] = device_[i];
   }
-  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-    Node& node = graph_.nodes[i];
-    if (node.phase != Phase::kForward) continue;
-    if (node.device == kUnplaced) Set(node, std::max(ByOperands(node), 0));
+  for (size_t i = 0; i < device_.size(); ++i) {
+    if (phase_[i] != Phase::kForward) continue;
+    if (device_[i] == kUnplaced) Set(i, std::max(ByOperands(i), 0));
     const int name = name_of_node_[i];
-    if (name >= 0 && stage_of_name_[Index(name)] == kUnplaced) stage_of_name_[Index(name)] = node.device;
+    if (name >= 0 && stage_of_name_[Index(name)] == kUnplaced) stage_of_name_[Index(name)] = device_[i];
   }
 }
 
-int NodePlacer::FirstReader(const Node& node) const {
+int NodePlacer::FirstReader(size_t node) const {
   int stage = kUnplaced;
-  for (ValueId id : node.outputs) {
-    const int reader = id == kNoValue ? kUnplaced : reader_[Index(id)];
+  for (ValueId id : values_.outputs(node)) {
+    const int reader = reader_[Index(id)];
     if (reader != kUnplaced) stage = stage == kUnplaced ? reader : std::min(stage, reader);
   }
   return stage;
@@ -175,10 +181,10 @@ int NodePlacer::FirstReader(const Node& node) const {
 
 // Parameters and statistics are kept where the forward pass first reads them; optimizer state is kept with its parameter.
 void NodePlacer::KeepStates(const Stages* given) {
-  for (const Node& node : graph_.nodes) {
-    if (node.phase != Phase::kForward) continue;
-    for (ValueId id : node.inputs) {
-      if (id != kNoValue && is_kept_[Index(id)] && keeper_[Index(id)] == kUnplaced) keeper_[Index(id)] = node.device;
+  for (size_t i = 0; i < device_.size(); ++i) {
+    if (phase_[i] != Phase::kForward) continue;
+    for (ValueId id : values_.inputs(i)) {
+      if (is_kept_[Index(id)] && keeper_[Index(id)] == kUnplaced) keeper_[Index(id)] = device_[i];
     }
   }
   for (const KeptValue& kept : kept_) {
@@ -191,13 +197,13 @@ void NodePlacer::KeepStates(const Stages* given) {
 }
 
 // An update runs where its state is kept.
-int NodePlacer::ByStates(const Node& node) const {
-  for (ValueId id : node.outputs) {
-    if (id != kNoValue && graph_.value(id).next_of != kNoValue) return StageOf(graph_.value(id).next_of);
+int NodePlacer::ByStates(size_t node) const {
+  for (ValueId id : values_.outputs(node)) {
+    if (next_of_[Index(id)] != kNoValue) return StageOf(next_of_[Index(id)]);
   }
   int stage = kUnplaced;
-  for (ValueId id : node.inputs) {
-    if (id != kNoValue && is_kept_[Index(id)]) stage = StageOf(id);
+  for (ValueId id : values_.inputs(node)) {
+    if (is_kept_[Index(id)]) stage = StageOf(id);
   }
   return stage == kUnplaced ? ByOperands(node) : stage;
 }

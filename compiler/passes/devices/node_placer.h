@@ -1,6 +1,8 @@
 // Places the nodes of a graph on stages (place_devices.h), by rules or by given names.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,24 +12,46 @@
 
 namespace gradloom {
 
+// The operands and results of a graph's nodes in two arrays, without those that are absent. To walk them takes a fraction of the time that
+// nodes take, which are large and far apart.
+class NodeValues {
+ public:
+  explicit NodeValues(const Graph& graph);
+
+  std::span<const ValueId> inputs(size_t node) const { return Of(ids_, ends_, 2 * node); }
+  std::span<const ValueId> outputs(size_t node) const { return Of(ids_, ends_, 2 * node + 1); }
+
+ private:
+  static std::span<const ValueId> Of(const std::vector<ValueId>& ids, const std::vector<size_t>& ends, size_t list) {
+    return std::span(ids).subspan(ends[list], ends[list + 1] - ends[list]);
+  }
+
+  std::vector<ValueId> ids_;
+  std::vector<size_t> ends_{0};  // of the lists in ids_: the inputs of each node, then its outputs
+};
+
 // The search for cuts places a graph thousands of times, so the constructor looks up everything that has a name.
 class NodePlacer {
  public:
   static constexpr int kUnplaced = -1;
 
-  // Both must outlive it. Between placements, nodes may only change their `device`.
+  // Both must outlive it. The graph must not change meanwhile, except for the devices of nodes.
   NodePlacer(Graph& graph, const std::vector<PlaceRule>& rules);
 
-  // As PlaceDevices().
+  // As PlaceDevices(), which sets `device` of every node.
   void Place(Stages& stages);
 
   // The names of all nodes that have one, each once, in the order in which they first appear.
   const std::vector<std::string>& names() const { return names_; }
   // By node: the position of its name in names(); -1 if it has none.
   const std::vector<int>& name_of_node() const { return name_of_node_; }
-  // Places the graph anew: a node of the forward pass on the stage of its name, by position in names(), and all others as PlaceDevices().
+  // Places the graph anew, without changing it: a node of the forward pass on the stage of its name, by position in names(), and all others
+  // as PlaceDevices().
   void Place(const std::vector<int>& stage_of_name);
 
+  const NodeValues& values() const { return values_; }
+  // After a placement: the stage of each node.
+  const std::vector<int>& devices() const { return device_; }
   // After a placement: the stage that produces or keeps a value. Feeds are on the first one; kUnplaced for constants.
   int StageOf(ValueId id) const { return stage_[static_cast<size_t>(id)]; }
 
@@ -40,13 +64,14 @@ class NodePlacer {
   };
 
   void Run(const Stages* given);
-  void Set(Node& node, int stage);
-  int ByName(const Node& node, int name);
-  int ByOperands(const Node& node) const;
+  // These take the position of a node.
+  void Set(size_t node, int stage);
+  int ByName(size_t node);
+  int ByOperands(size_t node) const;
   void Inherit();
-  int FirstReader(const Node& node) const;
+  int FirstReader(size_t node) const;
   void KeepStates(const Stages* given);
-  int ByStates(const Node& node) const;
+  int ByStates(size_t node) const;
   void CheckRules() const;
 
   int& At(ValueId id) { return stage_[static_cast<size_t>(id)]; }
@@ -55,11 +80,15 @@ class NodePlacer {
   const std::vector<PlaceRule>& rules_;
   std::vector<std::string> names_;
   std::vector<int> name_of_node_;
+  NodeValues values_;
+  std::vector<Phase> phase_;      // by node
+  std::vector<ValueId> next_of_;  // by value
   std::vector<KeptValue> kept_;
   std::vector<bool> is_kept_;  // by value
   const std::vector<ValueId> feeds_;
 
   // The current placement.
+  std::vector<int> device_;         // by node
   std::vector<int> assigned_;       // by name: the stage that its forward nodes are given
   std::vector<int> stage_of_name_;  // by name: the stage that its gradients follow
   std::vector<int> keeper_;         // by value: the stage that keeps it

@@ -1,6 +1,9 @@
 #include "compiler/passes/devices/place_devices.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -13,15 +16,16 @@ namespace {
 
 constexpr int kUnplaced = NodePlacer::kUnplaced;
 
-// Walks the nodes once and gives each stage its own nodes, with transfers in between.
+// Walks the nodes once and notes what each stage has: its own nodes, with transfers in between. Graphs are made one at a time, because each
+// has all values.
 class Splitter {
  public:
   Splitter(const Graph& graph, const Stages& stages)
-      : graph_(graph), stages_(stages), home_(static_cast<size_t>(graph.num_values()), kUnplaced) {
-    // Without nodes, each of which only one stage gets.
-    const std::unique_ptr<Graph> values = graph.Clone();
-    values->nodes = std::vector<Node>();
-    for (int s = 0; s < stages.count; ++s) result_.push_back(values->Clone());
+      : graph_(graph),
+        stages_(static_cast<size_t>(stages.count)),
+        values_(graph.Clone()),
+        home_(static_cast<size_t>(graph.num_values()), kUnplaced) {
+    values_->nodes = std::vector<Node>();
     for (const Value& value : graph.values()) {
       if (IsKept(value)) home_[static_cast<size_t>(value.id)] = stages.of_state.at(value.name);
     }
@@ -35,28 +39,58 @@ class Splitter {
         if (Home(id) != kUnplaced && Home(id) != node.device) readers_[id].insert(node.device);
       });
     }
-  }
-
-  std::vector<std::unique_ptr<Graph>> Run() {
-    for (const Node& node : graph_.nodes) {
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      const Node& node = graph.nodes[i];
       ForEachUse(node, [&](ValueId id) {
-        if (IsKept(graph_.value(id)) && Home(id) != node.device) Transfer(id, node.device, node);
+        if (IsKept(graph_.value(id)) && Home(id) != node.device) AddTransfer(id, node.device, i);
       });
-      Graph& graph = *result_[static_cast<size_t>(node.device)];
-      Node own = node;
-      for (ValueId& id : own.inputs) id = There(id, node.device);
-      graph.nodes.push_back(std::move(own));
+      StageAt(node.device).steps.push_back({Step::kNode, i});
       for (ValueId id : node.outputs) {
         if (id == kNoValue || !readers_.contains(id)) continue;
-        for (int stage : readers_.at(id)) Transfer(id, stage, node);
+        for (int stage : readers_.at(id)) AddTransfer(id, stage, i);
       }
     }
-    for (int s = 0; s < stages_.count; ++s) Finish(*result_[static_cast<size_t>(s)], s);
-    return std::move(result_);
+  }
+
+  std::unique_ptr<Graph> Make(int stage) const {
+    std::unique_ptr<Graph> graph = values_->Clone();
+    // A parameter has its role only on the stage that keeps it; other stages have a copy.
+    for (const ValueId id : StageAt(stage).copies) {
+      const Value& value = graph_.value(id);
+      graph->AddValue(value.name + "/received", value.dtype, value.shape, Role::kActivation);
+    }
+    for (const Step& step : StageAt(stage).steps) {
+      if (step.kind == Step::kNode) {
+        Node own = graph_.nodes[step.at];
+        for (ValueId& id : own.inputs) id = There(id, stage);
+        graph->nodes.push_back(std::move(own));
+      } else {
+        graph->AddNode(step.kind == Step::kSend ? SendOf(step.at) : RecvOf(step.at));
+      }
+    }
+    Finish(*graph, stage);
+    return graph;
   }
 
  private:
+  struct Step {
+    enum Kind : uint8_t { kNode, kSend, kRecv } kind;
+    size_t at;  // in the nodes, or in transfers_
+  };
+  struct OfStage {
+    std::vector<Step> steps;
+    std::vector<ValueId> copies;  // of parameters that other stages keep, in the order of their ids in this stage's graph
+  };
+  struct Transfer {
+    ValueId id = kNoValue;
+    int to = 0;
+    ValueId copy = kNoValue;  // the value's id in the receiving graph
+    size_t cause = 0;         // the node that makes or reads it
+  };
+
   int Home(ValueId id) const { return home_[static_cast<size_t>(id)]; }
+  OfStage& StageAt(int stage) { return stages_[static_cast<size_t>(stage)]; }
+  const OfStage& StageAt(int stage) const { return stages_[static_cast<size_t>(stage)]; }
 
   // Returns the value's id in the graph of the stage.
   ValueId There(ValueId id, int stage) const {
@@ -64,32 +98,45 @@ class Splitter {
     return received == received_.end() ? id : received->second;
   }
 
-  void Transfer(ValueId id, int stage, const Node& cause) {
+  void AddTransfer(ValueId id, int stage, size_t cause) {
     if (received_.contains({id, stage})) return;
     const Value& value = graph_.value(id);
     GRADLOOM_CHECK(!value.partial);
-    // A parameter has its role only on the stage that keeps it; other stages have a copy.
-    Graph& to = *result_[static_cast<size_t>(stage)];
-    const ValueId copy = IsKept(value) ? to.AddValue(value.name + "/received", value.dtype, value.shape, Role::kActivation) : id;
+    ValueId copy = id;
+    if (IsKept(value)) {
+      copy = graph_.num_values() + static_cast<ValueId>(StageAt(stage).copies.size());
+      StageAt(stage).copies.push_back(id);
+    }
     received_.emplace(std::pair(id, stage), copy);
-    const std::string domain(kGradloomDomain);
-    const std::string origin = cause.origin.empty() ? value.name : cause.origin;
-    const int64_t tag = ++transfers_;
-    Node send{.op = "Send",
-              .domain = domain,
-              .inputs = {id},
-              .attributes = {{"peer", int64_t{stage}}, {"tag", tag}},
-              .phase = cause.phase,
-              .origin = origin};
-    result_[static_cast<size_t>(Home(id))]->AddNode(std::move(send));
-    const std::vector<int64_t> dims(value.shape.begin(), value.shape.end());
-    Node recv{.op = "Recv",
-              .domain = domain,
-              .outputs = {copy},
-              .attributes = {{"peer", int64_t{Home(id)}}, {"tag", tag}, {"dtype", static_cast<int64_t>(value.dtype)}, {"shape", dims}},
-              .phase = cause.phase,
-              .origin = origin};
-    to.AddNode(std::move(recv));
+    StageAt(Home(id)).steps.push_back({Step::kSend, transfers_.size()});
+    StageAt(stage).steps.push_back({Step::kRecv, transfers_.size()});
+    transfers_.push_back({id, stage, copy, cause});
+  }
+
+  // A transfer's node on one of its sides, without operands. `peer`: the other side.
+  Node SideOf(size_t at, const char* op, int peer) const {
+    const Transfer& transfer = transfers_[at];
+    const Node& cause = graph_.nodes[transfer.cause];
+    return {.op = op,
+            .domain = std::string(kGradloomDomain),
+            .attributes = {{"peer", int64_t{peer}}, {"tag", static_cast<int64_t>(at + 1)}},
+            .phase = cause.phase,
+            .origin = cause.origin.empty() ? graph_.value(transfer.id).name : cause.origin};
+  }
+
+  Node SendOf(size_t at) const {
+    Node send = SideOf(at, "Send", transfers_[at].to);
+    send.inputs = {transfers_[at].id};
+    return send;
+  }
+
+  Node RecvOf(size_t at) const {
+    const Value& value = graph_.value(transfers_[at].id);
+    Node recv = SideOf(at, "Recv", Home(value.id));
+    recv.outputs = {transfers_[at].copy};
+    recv.attributes.set("dtype", static_cast<int64_t>(value.dtype));
+    recv.attributes.set("shape", std::vector<int64_t>(value.shape.begin(), value.shape.end()));
+    return recv;
   }
 
   // Removes outputs and next values that the stage does not compute.
@@ -109,12 +156,12 @@ class Splitter {
   }
 
   const Graph& graph_;
-  const Stages& stages_;
-  std::vector<std::unique_ptr<Graph>> result_;
+  std::vector<OfStage> stages_;
+  const std::unique_ptr<Graph> values_;       // the graph without nodes
   std::vector<int> home_;                     // by value id: the stage that produces or keeps it; nowhere: each has it
   std::map<ValueId, std::set<int>> readers_;  // other stages that read a value
   std::map<std::pair<ValueId, int>, ValueId> received_;
-  int64_t transfers_ = 0;
+  std::vector<Transfer> transfers_;
 };
 
 }  // namespace
@@ -152,6 +199,12 @@ void PartLoss(Graph& graph, const LossNodes& loss) {
   std::erase_if(graph.nodes, sums);
 }
 
-std::vector<std::unique_ptr<Graph>> SplitStages(const Graph& graph, const Stages& stages) { return Splitter(graph, stages).Run(); }
+void SplitStages(const Graph& graph, const Stages& stages, const std::function<void(int, Graph&)>& take) {
+  const Splitter splitter(graph, stages);
+  for (int stage = 0; stage < stages.count; ++stage) {
+    const std::unique_ptr<Graph> own = splitter.Make(stage);
+    take(stage, *own);
+  }
+}
 
 }  // namespace gradloom

@@ -4,8 +4,8 @@
 // devices, they hold further copies, which share each batch.
 #pragma once
 
+#include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,10 +47,11 @@ void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& sta
 // are, so that stages that share nothing else need not communicate for it.
 void PartLoss(Graph& graph, const LossNodes& loss);
 
-// Splits a graph whose nodes are placed into the graphs of the stages. Each has its own nodes, and gradloom.Send and gradloom.Recv where a
+// Splits a graph whose nodes are placed into the graphs of the stages, and passes each to `take` in turn: there is one at a time, because
+// each has all values. Each has its own nodes, and gradloom.Send and gradloom.Recv where a
 // value is produced on one stage and read on another. A parameter is sent once per step, before it is first read. All transfers and
 // collectives are in one order over all stages, so no two stages wait for each other. Values keep their ids. Each graph has all inputs, and
 // as outputs those that it computes.
-std::vector<std::unique_ptr<Graph>> SplitStages(const Graph& graph, const Stages& stages);
+void SplitStages(const Graph& graph, const Stages& stages, const std::function<void(int stage, Graph& own)>& take);
 
 }  // namespace gradloom
