@@ -1,9 +1,7 @@
 #include "compiler/onnx/keep_outputs.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <set>
-#include <string_view>
 
 #include "onnx/onnx_pb.h"
 #include "runtime/base/error.h"
@@ -71,10 +69,7 @@ std::vector<bool> NodesNeededFor(const onnx::GraphProto& graph, const std::vecto
   return NodesNeededFor(graph, needed);
 }
 
-std::string KeepOutputs(std::string_view bytes, const std::vector<std::string>& names) {
-  onnx::ModelProto model;
-  if (bytes.size() > INT32_MAX || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    throw Error(ErrorCode::kParse, "the model cannot be parsed");
+void KeepOutputs(const std::vector<std::string>& names, onnx::ModelProto& model) {
   onnx::GraphProto& graph = *model.mutable_graph();
   CheckNames(names, graph);
   Names needed(names.begin(), names.end());
@@ -88,7 +83,6 @@ std::string KeepOutputs(std::string_view bytes, const std::vector<std::string>& 
          [&](const onnx::SparseTensorProto& tensor) { return needed.contains(tensor.values().name()); });
   KeepIf(*graph.mutable_input(), is_needed);
   KeepIf(*graph.mutable_value_info(), is_needed);
-  return model.SerializeAsString();
 }
 
 }  // namespace gradloom

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace onnx {
 class GraphProto;
-}
+class ModelProto;
+}  // namespace onnx
 
 namespace gradloom {
 
@@ -15,8 +15,8 @@ namespace gradloom {
 // an output.
 std::vector<bool> NodesNeededFor(const onnx::GraphProto& graph, const std::vector<std::string>& outputs);
 
-// Keeps the named outputs of a model, in the model's order, and the nodes, inputs and initializers that they need. `model` and the result
-// are binary ONNX. Throws Error(kConfig) with the existing names for a name that is not an output.
-std::string KeepOutputs(std::string_view model, const std::vector<std::string>& names);
+// Keeps the named outputs of a model, in the model's order, and the nodes, inputs and initializers that they need. Throws Error(kConfig)
+// with the existing names for a name that is not an output.
+void KeepOutputs(const std::vector<std::string>& names, onnx::ModelProto& model);
 
 }  // namespace gradloom

@@ -10,6 +10,7 @@
 #include "compiler/onnx/check/check_model.h"
 #include "compiler/onnx/check/node_order.h"
 #include "compiler/onnx/export/inference_form.h"
+#include "compiler/onnx/export/separate_elements.h"
 #include "compiler/onnx/import.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
@@ -22,7 +23,9 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "onnx/defs/parser.h"
 #include "runtime/base/background.h"
+#include "runtime/base/checked.h"
 #include "runtime/base/file.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/narrow.h"
 #include "runtime/base/run_on_threads.h"
 
@@ -31,6 +34,9 @@ namespace {
 
 // Per kind of warning.
 constexpr size_t kMaxWarnings = 100;
+
+// For RequireHostMemory: reading a model takes as much memory as its tensors.
+constexpr char kTheModel[] = "the model", kMemoryHelp[] = "end other programs";
 
 void ParseMessage(std::string_view bytes, const std::string& where, const ModelLimits& limits, onnx::ModelProto* proto) {
   google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
@@ -77,10 +83,32 @@ bool HasNan(std::span<const float> values) {
   return found;
 }
 
+// Throws Error(kResource) if there is no memory for the external data of a model. What a file claims may be wrong, so what it claims in
+// vain is first checked like when it is read.
+void RequireMemoryForExternal(ModelFile& file, ExternalData& external) {
+  int64_t all = 0;
+  std::vector<std::pair<std::string, const onnx::TensorProto*>> tensors;
+  ForEachTensor(file.proto, [&](const TensorSite& site) {
+    std::vector<const onnx::TensorProto*> parts{site.dense};
+    if (site.dense == nullptr) parts = {&site.sparse->values(), &site.sparse->indices()};
+    for (const onnx::TensorProto* tensor : parts) {
+      const int64_t bytes = ClaimedExternalBytes(*tensor);
+      if (bytes == 0 || bytes > file.options.limits.value_bytes) continue;  // ReadTensor refuses larger ones
+      all = CheckedAdd(all, bytes).value_or(INT64_MAX);
+      tensors.emplace_back(site.name, tensor);
+    }
+  });
+  if (HasHostMemory(all)) return;
+  for (const auto& [name, tensor] : tensors)
+    external.Check(*tensor, Escaped(file.path, 1000) + ", tensor '" + Escaped(name) + "'", ClaimedExternalBytes(*tensor));
+  RequireHostMemory(all, kTheModel, Escaped(file.path, 1000), kMemoryHelp);
+}
+
 // Moves the elements of every tensor out of the messages. `path`: the file, or empty if the model comes from memory and has only a name.
 // `raw`: elements that were never in the messages.
 void TakeTensors(ModelFile& file, const std::string& path, std::vector<Tensor> raw, ContentHash& hash) {
   ExternalData external(path, file.options);
+  RequireMemoryForExternal(file, external);
   Background hashing;
   size_t with_nan = 0;
   const auto note_nan = [&](const std::string& name, const Tensor& data) {
@@ -217,6 +245,7 @@ Model Model::Load(const std::string& path, const LoadOptions& options) {
   const CoreLimit limit(options.threads);
   if (IsTextName(path)) return Model(FinishedText(ReadWholeFile(path, options.limits.file_bytes), path, path, options));
   const InputFile input(path, options.limits.file_bytes);
+  RequireHostMemory(input.bytes(), kTheModel, Escaped(path, 1000), kMemoryHelp);
   ContentHash hash;
   ModelBytes bytes(input, &hash);
   Parsed parsed = ParseBinary(bytes, Elements::kMoved, path, options);
@@ -225,6 +254,7 @@ Model Model::Load(const std::string& path, const LoadOptions& options) {
 
 Model Model::FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options) {
   const CoreLimit limit(options.threads);
+  RequireHostMemory(static_cast<int64_t>(bytes.size()), kTheModel, Escaped(name, 1000), kMemoryHelp);
   ContentHash hash;
   ModelBytes source(bytes, &hash);
   Parsed parsed = ParseBinary(source, Elements::kMoved, name, options);
@@ -319,6 +349,7 @@ Model Model::WithTensors(const std::map<std::string, Tensor>& values) const {
 ModelInfo Model::info(const std::vector<std::string>& replaced) const {
   const std::set<std::string> left_out(replaced.begin(), replaced.end());
   onnx::ModelProto copy = file_->proto;
+  SeparateElements elements;
   std::vector<TensorSite> sites;
   ForEachTensor(copy, [&](const TensorSite& site) { sites.push_back(site); });
   // Both walks visit the same tensors in the same order.
@@ -327,16 +358,21 @@ ModelInfo Model::info(const std::vector<std::string>& replaced) const {
     const TensorSite& site = sites[i++];
     // Sparse tensors are unchanged, because their elements were never moved out.
     if (site.dense == nullptr || left_out.contains(site.name)) return;
-    SetTensor(file_->tensors.at(original.dense).data.view(), site.dense);
+    const Tensor& data = file_->tensors.at(original.dense).data;
+    elements.Set(
+        data.view(), [data] { return data; }, site.dense);
   });
   ModelInfo info;
   info.name = name();
   info.hash = file_->hash;
-  if (copy.ByteSizeLong() > static_cast<size_t>(file_->options.limits.file_bytes)) {
+  const SerializedModel serialized(copy, elements);
+  if (serialized.bytes() > file_->options.limits.file_bytes) {
     throw Error(ErrorCode::kLimit, "the frozen tensors need more than " + std::to_string(file_->options.limits.file_bytes) + " bytes",
                 file_->path);
   }
-  copy.SerializeToString(&info.bytes);
+  RequireHostMemory(serialized.bytes(), "the plan's copy of the model's frozen tensors", Escaped(file_->path, 1000), "");
+  info.bytes.reserve(static_cast<size_t>(serialized.bytes()));
+  serialized.Write([&](const void* data, int64_t bytes) { info.bytes.append(static_cast<const char*>(data), static_cast<size_t>(bytes)); });
   return info;
 }
 

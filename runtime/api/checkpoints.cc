@@ -79,8 +79,18 @@ GradloomStatus* SaveCheckpointToBuffer(GradloomSession* session, int32_t include
     GradloomText*& handle = Out(out);
     const Call call(session);
     auto text = std::make_unique<GradloomText>();
-    Write(call, include_optimizer_state != 0,
-          [&](const void* data, int64_t bytes) { text->bytes.append(static_cast<const char*>(data), static_cast<size_t>(bytes)); });
+    int64_t all = 0;
+    for (const StateTensor& state : call->plan().state) {
+      const bool weight = state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic;
+      if (!state.derived() && (weight || include_optimizer_state != 0)) all += state.shape.elements() * DTypeBytes(state.dtype);
+    }
+    RequireHostMemory(all, "the checkpoint in memory", "", "save it to a file");
+    Write(call, include_optimizer_state != 0, [&](const void* data, int64_t bytes) {
+      std::string& to = text->bytes;
+      // The header is small. A text that grows by doubling would take up to three times as much memory as the tensors.
+      if (to.capacity() - to.size() < static_cast<size_t>(bytes)) to.reserve(to.size() + static_cast<size_t>(bytes + all));
+      to.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+    });
     handle = text.release();
   });
 }

@@ -59,7 +59,7 @@ bool CountMessages(google::protobuf::io::CodedInputStream& input, const google::
 // Converts messages to structs. Counts and sizes are checked before memory is allocated for them.
 class Decoder {
  public:
-  Decoder(int64_t data_bytes, const ReadData& read) : data_bytes_(data_bytes), read_(read) {}
+  Decoder(int64_t data_bytes, const ReadData& read, PlanTensors tensors) : data_bytes_(data_bytes), read_(read), tensors_(tensors) {}
 
   void Decode(const file::Plan& from, Plan& plan) {
     for (const file::Target& t : from.targets()) {
@@ -80,7 +80,7 @@ class Decoder {
     for (const file::StateTensor& state : from.state()) plan.state.push_back(Decode(state));
     for (const file::Constant& constant : from.constants()) {
       plan.constants.push_back(
-          {Name(constant.name()), constant.offset(), Decode(constant.value()), {constant.places().begin(), constant.places().end()}});
+          {Name(constant.name()), constant.offset(), Large(constant.value()), {constant.places().begin(), constant.places().end()}});
     }
     for (const file::Program& program : from.programs()) plan.programs.push_back(Decode(program));
     for (const file::Entry& entry : from.entries()) plan.entries.push_back(Decode(entry));
@@ -156,7 +156,11 @@ class Decoder {
     return range.bytes();
   }
 
-  Tensor Decode(const file::Tensor& from) {
+  Tensor Decode(const file::Tensor& from) { return Decode(from, PlanTensors::kRead); }
+  // A tensor that may be a weight.
+  Tensor Large(const file::Tensor& from) { return Decode(from, tensors_); }
+
+  Tensor Decode(const file::Tensor& from, PlanTensors tensors) {
     const DType dtype = Type(from.dtype());
     const Shape shape = ShapeOf(from.dims());
     if (verify::BytesOf(dtype, shape, {}) != from.data().bytes()) {
@@ -164,6 +168,7 @@ class Decoder {
              shape.ToString());
     }
     Claim(from.data());
+    if (tensors == PlanTensors::kSkipped) return {};
     Tensor tensor(dtype, shape);
     read_(from.data().offset(), tensor.data(), tensor.bytes());
     return tensor;
@@ -216,7 +221,7 @@ class Decoder {
     state.parameter = from.parameter();
     state.places = {from.places().begin(), from.places().end()};
     state.partial = from.partial();
-    if (from.has_initial()) state.initial = Decode(from.initial());
+    if (from.has_initial()) state.initial = Large(from.initial());
     return state;
   }
 
@@ -299,12 +304,13 @@ class Decoder {
 
   const int64_t data_bytes_;
   const ReadData& read_;
+  const PlanTensors tensors_;
   int64_t claimed_ = 0;
 };
 
 }  // namespace
 
-Plan DecodePlan(const std::string& message, int64_t data_bytes, const ReadData& read) {
+Plan DecodePlan(const std::string& message, int64_t data_bytes, const ReadData& read, PlanTensors tensors) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(message.data());
   int count = 0;
   google::protobuf::io::CodedInputStream counted(bytes, static_cast<int>(message.size()));
@@ -315,7 +321,7 @@ Plan DecodePlan(const std::string& message, int64_t data_bytes, const ReadData& 
     Refuse("the structure of the plan is malformed, or nested too deeply");
   }
   Plan plan;
-  Decoder(data_bytes, read).Decode(parsed, plan);
+  Decoder(data_bytes, read, tensors).Decode(parsed, plan);
   return plan;
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/plan/plan_message.h"
 
 namespace gradloom {
@@ -117,16 +118,17 @@ void CheckHash(const PlanBytes& source, Header header) {
   if (hash.value() != wanted) Refuse(source, "the contents do not match their hash", kDamaged);
 }
 
-Plan Read(const PlanBytes& source) {
+Plan Read(const PlanBytes& source, PlanTensors tensors) {
   const Header header = ReadHeader(source);
   CheckSizes(source, header);
   // Checked first, so that damage is reported as damage whatever it affects.
   CheckHash(source, header);
+  if (tensors == PlanTensors::kRead) RequireHostMemory(header.data_bytes, "the plan", source.where, "end other programs");
   std::string message(static_cast<size_t>(header.message_bytes), '\0');
   source.read_at(sizeof header, message.data(), header.message_bytes);
   try {
-    return DecodePlan(message, header.data_bytes,
-                      [&](int64_t offset, void* out, int64_t bytes) { source.read_at(header.data_offset + offset, out, bytes); });
+    const auto read = [&](int64_t offset, void* out, int64_t bytes) { source.read_at(header.data_offset + offset, out, bytes); };
+    return DecodePlan(message, header.data_bytes, read, tensors);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPlan) throw;
     Refuse(source, error.message(), "the compile command did not write this file; do not use it");
@@ -143,17 +145,19 @@ void WritePlan(const Plan& plan, const std::string& path) {
   file.Commit();
 }
 
-Plan ReadPlan(const std::string& path) {
+Plan ReadPlan(const std::string& path, PlanTensors tensors) {
   const InputFile file(path, kMaxFileBytes);
-  return Read({Escaped(path, 4096), file.bytes(), [&](int64_t offset, void* out, int64_t bytes) { file.ReadAt(offset, out, bytes); }});
+  const auto read_at = [&](int64_t offset, void* out, int64_t bytes) { file.ReadAt(offset, out, bytes); };
+  return Read({Escaped(path, 4096), file.bytes(), read_at}, tensors);
 }
 
 // No read passes the end: sizes are checked against the number of bytes first.
 Plan ReadPlanFrom(std::string_view bytes, const std::string& name) {
-  return Read({Escaped(name, 4096), static_cast<int64_t>(bytes.size()), [&](int64_t offset, void* out, int64_t count) {
-                 GRADLOOM_CHECK(offset >= 0 && count >= 0 && offset + count <= static_cast<int64_t>(bytes.size()));
-                 std::memcpy(out, bytes.data() + offset, static_cast<size_t>(count));
-               }});
+  const auto read_at = [&](int64_t offset, void* out, int64_t count) {
+    GRADLOOM_CHECK(offset >= 0 && count >= 0 && offset + count <= static_cast<int64_t>(bytes.size()));
+    std::memcpy(out, bytes.data() + offset, static_cast<size_t>(count));
+  };
+  return Read({Escaped(name, 4096), static_cast<int64_t>(bytes.size()), read_at}, PlanTensors::kRead);
 }
 
 std::string PlanHash(const Plan& plan) { return HashText(HeaderOf(EncodePlan(plan)).hash); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/plan/plan.h"
+#include "runtime/plan/plan_file.h"
 
 namespace gradloom {
 
@@ -31,7 +32,7 @@ inline constexpr int64_t kMaxMessageBytes = int64_t{128} << 20;
 // Reads `bytes` bytes of the data section from `offset`, both in range.
 using ReadData = std::function<void(int64_t offset, void* out, int64_t bytes)>;
 
-// The inverse of EncodePlan. Throws Error(kPlan) for a message that no plan encodes to.
-Plan DecodePlan(const std::string& message, int64_t data_bytes, const ReadData& read);
+// The inverse of EncodePlan, without the tensors if those are kSkipped. Throws Error(kPlan) for a message that no plan encodes to.
+Plan DecodePlan(const std::string& message, int64_t data_bytes, const ReadData& read, PlanTensors tensors);
 
 }  // namespace gradloom

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/counted.h"
+#include "runtime/base/host_memory.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/run_on_threads.h"
 #include "runtime/comm/communicator.h"
@@ -294,6 +295,12 @@ void Session::SetGradient(const StateTensor& sum, const TensorView& value) {
 void Session::KeepState() {
   const StateArena& arena = executor_->state();
   kept_.state.resize(arena.ranks());
+  int64_t missing = 0;
+  for (size_t rank = 0; rank < arena.ranks(); ++rank) {
+    if (arena.holds(rank) && SnapshotRank(rank) == rank && kept_.state[rank].empty()) missing += arena.bytes(rank);
+  }
+  if (missing > 0)
+    RequireHostMemory(missing, "the copy of the state that undoes a step", "", "stop at values that are not finite: --on-nan stop");
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
     if (!arena.holds(rank) || SnapshotRank(rank) != rank) continue;
     std::vector<std::byte>& kept = kept_.state[rank];

@@ -145,7 +145,8 @@ class Session {
   // From the next run on.
   void set_seed(int64_t seed) { options_.seed = seed; }
 
-  // Saves all state and the counters, for UndoStep to restore. Takes the state's bytes once more, in host memory.
+  // Saves all state and the counters, for UndoStep to restore. Takes the state's bytes once more, in host memory. Throws Error(kResource)
+  // if there is no memory for it.
   void KeepState();
   void UndoStep();
 

@@ -3,10 +3,12 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/host_memory.h"
 #include "runtime/base/layout.h"
 #include "runtime/plan/loss_scale_state.h"
 
@@ -70,20 +72,42 @@ void SessionCopy::Take(Session& session) {
   tensors_.clear();
   if (plan.targets.front().device != DeviceKind::kCpu) {
     places_.clear();
+    int64_t bytes = 0;
+    for (const StateTensor* state : taken_.tensors) bytes += state->bytes;
+    if (!HasHostMemory(bytes)) throw std::bad_alloc();
     for (const StateTensor& state : plan.state)
       tensors_.push_back(session.Holds(state) && !state.derived() ? session.Get(state.name) : Tensor());
     return;
   }
   const StateArena& arena = session.executor().state();
   for (Arena& place : places_) place.held = false;
+  std::vector<std::pair<Arena*, size_t>> copied;  // places and the ranks that they are copied from
+  int64_t missing = 0;
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
     Arena& place = places_[static_cast<size_t>(plan.PlaceOf(rank))];
     // Ranks of one place hold the same state.
     if (!arena.holds(rank) || place.held) continue;
     place.held = true;
-    place.bytes.resize(static_cast<size_t>(arena.bytes(rank)));
-    if (!place.bytes.empty()) std::memcpy(place.bytes.data(), arena.at(static_cast<int>(rank), 0), place.bytes.size());
+    copied.emplace_back(&place, rank);
+    missing += place.size == arena.bytes(rank) ? 0 : arena.bytes(rank);
   }
+  if (!HasHostMemory(missing)) throw std::bad_alloc();
+  for (const auto& [place, rank] : copied) {
+    const int64_t bytes = arena.bytes(rank);
+    if (place->size != bytes) {
+      place->size = 0;
+      place->bytes.reset();
+      place->bytes = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
+      place->size = bytes;
+    }
+    if (bytes > 0) std::memcpy(place->bytes.get(), arena.at(static_cast<int>(rank), 0), static_cast<size_t>(bytes));
+  }
+}
+
+void SessionCopy::Release() {
+  taken_ = {};
+  places_.clear();
+  tensors_.clear();
 }
 
 SavedState SessionCopy::state() const {
@@ -97,7 +121,7 @@ Tensor SessionCopy::Get(const StateTensor& state) const {
   if (places_.empty()) return Tensor::Copy(tensors_[index].view());
   size_t place = 0;
   while (!places_.at(place).held || !state.in_place(static_cast<int>(place))) ++place;
-  const std::byte* const stored = places_[place].bytes.data() + state.offset;
+  const std::byte* const stored = places_[place].bytes.get() + state.offset;
   Tensor value(state.dtype, state.shape);
   if (state.layout.plain()) {
     if (value.bytes() > 0) std::memcpy(value.data(), stored, static_cast<size_t>(value.bytes()));

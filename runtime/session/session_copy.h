@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "runtime/base/tensor.h"
@@ -36,8 +37,11 @@ void CopyState(const Session& from, Session& to);
 class SessionCopy {
  public:
   // Copies all state and the position, reusing the memory of the previous copy. On CPU devices it copies the stored bytes, which takes the
-  // time of reading and writing them once. Throws std::bad_alloc if there is no memory for it.
+  // time of reading and writing them once. Throws std::bad_alloc if there is no memory for it, also if the system would promise what it
+  // does not have (HasHostMemory).
   void Take(Session& session);
+  // Frees the memory; there is no last copy then.
+  void Release();
   // The last copy; valid until the next one is taken, and as long as the session's plan.
   SavedState state() const;
 
@@ -47,7 +51,8 @@ class SessionCopy {
   SavedState taken_;
   struct Arena {
     bool held = false;  // whether this process holds it
-    std::vector<std::byte> bytes;
+    int64_t size = 0;
+    std::unique_ptr<std::byte[]> bytes;
   };
   std::vector<Arena> places_;    // by place; empty: tensors_
   std::vector<Tensor> tensors_;  // by index in the plan, for devices with their own memory

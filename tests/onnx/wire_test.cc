@@ -5,10 +5,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "compiler/onnx/export/separate_elements.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/read/content_hash.h"
@@ -18,6 +20,7 @@
 #include "compiler/onnx/read/wire_reader.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/file.h"
+#include "runtime/base/narrow.h"
 #include "tests/seed/test_seed.h"
 
 namespace gradloom {
@@ -185,6 +188,42 @@ TEST(Wire, RandomModelsMatchProtobuf) {
     });
     EXPECT_EQ(skipped.SerializeAsString(), expected.rest);
   }
+}
+
+// Those that protobuf writes for the whole model.
+TEST(Wire, SeparateElementsAreWrittenAsInTheirMessages) {
+  Random random(TestSeed());
+  int64_t separate = 0;
+  for (int i = 0; i < 100; ++i) {
+    onnx::ModelProto model = RandomModel(random);
+    ForEachTensor(model, [&](const TensorSite& site) {
+      // Fields after the elements, and one that protobuf does not know.
+      if (site.dense != nullptr && Below(random, 2) == 0) site.dense->set_doc_string(Bytes(random, Below(random, 20)));
+      if (site.dense != nullptr && Below(random, 4) == 0) site.dense->mutable_unknown_fields()->AddVarint(1000, 7);
+    });
+    const std::string whole = model.SerializeAsString();
+    SeparateElements elements;
+    ForEachTensor(model, [&](const TensorSite& site) {
+      if (site.dense == nullptr || !site.dense->has_raw_data()) return;
+      const DType dtype = *DTypeFromProto(site.dense->data_type());
+      if (IsNarrow(dtype) || Below(random, 2) == 0) return elements.Take(site.dense);
+      Tensor value(dtype, {site.dense->dims(0)});
+      std::memcpy(value.data(), site.dense->raw_data().data(), static_cast<size_t>(value.bytes()));
+      elements.Set(
+          value.view(), [value] { return value; }, site.dense);
+      EXPECT_EQ(elements.IndexOf(*site.dense) >= 0, value.bytes() >= SeparateElements::kMinBytes);
+    });
+    separate += elements.count();
+    if (elements.count() > 0) {
+      EXPECT_LT(model.ByteSizeLong() + SeparateElements::kMinBytes / 2, whole.size());
+    }
+    const SerializedModel serialized(model, elements);
+    EXPECT_EQ(serialized.bytes(), std::ssize(whole));
+    std::string written;
+    serialized.Write([&](const void* data, int64_t bytes) { written.append(static_cast<const char*>(data), static_cast<size_t>(bytes)); });
+    ASSERT_EQ(written, whole) << i;
+  }
+  EXPECT_GT(separate, 10);
 }
 
 // A model whose only initializer consists of these bytes.

@@ -1,8 +1,10 @@
 #include "compiler/onnx/export/export.h"
 
-#include "compiler/onnx/keep_outputs.h"
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "runtime/api/guard.h"
-#include "runtime/base/file.h"
 #include "tools/api/compiler_table.h"
 
 namespace gradloom::api {
@@ -15,10 +17,9 @@ GradloomStatus* ExportModel(GradloomSession* session, const char* path, const ch
     std::vector<std::string> kept;
     Array(outputs, num_outputs, "the array of outputs");
     for (size_t i = 0; i < num_outputs; ++i) kept.push_back(TextOf(outputs[i], "the name of an output"));
-    std::map<std::string, Tensor> values;
-    for (const TensorFacts& facts : call.handle().states) values.emplace(facts.name, call->Get(facts.name));
-    const ModelInfo& model = call->plan().model;
-    kept.empty() ? ExportTrained(model, values, file) : WriteFileAtomically(file, KeepOutputs(ExportedBytes(model, values), kept));
+    TrainedValues values{.types = {}, .read = [&](const std::string& name) { return call->Get(name); }};
+    for (const TensorFacts& facts : call.handle().states) values.types.emplace(facts.name, TensorView{facts.dtype, facts.shape, nullptr});
+    ExportTrained(call->plan().model, values, file, {.outputs = std::move(kept)});
   });
 }
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "compiler/cost/simulate.h"
 #include "compiler/onnx/export/export.h"
-#include "compiler/onnx/keep_outputs.h"
 #include "runtime/base/file.h"
 #include "runtime/base/listing.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -177,35 +179,57 @@ struct ExportFlags {
   bool training = false, placement = false, json = false;
 };
 
+// Writes the weights alone, with those that the run keeps frozen. Returns their number.
+size_t ExportWeights(const std::string& run, const TrainedValues& values, const std::string& out) {
+  const std::map<std::string, Tensor> frozen = FrozenWeightsOfRun(run);
+  std::map<std::string, TensorView> types = values.types;
+  for (const auto& [name, tensor] : frozen) types.emplace(name, TensorView{tensor.dtype(), tensor.shape(), nullptr});
+  AtomicFile file(out);
+  const auto elements = [&](const std::string& name, const WriteBytes& write) {
+    const Tensor value = values.types.contains(name) ? values.read(name) : frozen.at(name);
+    write(value.data(), value.bytes());
+  };
+  WriteSafetensors([&](const void* data, int64_t bytes) { file.Write(data, bytes); }, types, elements);
+  file.Commit();
+  return types.size();
+}
+
+// The configuration of the run that is exported. Throws Error(kConfig) for a plan.
+Configuration ConfigurationOfRun(const ExportFlags& flags) {
+  if (RunFolder::IsRun(flags.source.path)) return ConfigurationFlags().Resolve(RunFolder::Open(flags.source.path).ConfigPath());
+  throw Error(ErrorCode::kConfig, "a plan file does not contain the recipe", Escaped(flags.source.path, 4096),
+              std::string("pass the folder of a run for ") + (flags.training ? "--training" : "--placement"));
+}
+
 int Export(const ExportFlags& flags) {
   const auto& [source, out, outputs, training, placement, json] = flags;
-  const Plan plan = ReadPlan(PlanPathOf(source.path));
+  const Plan plan = ReadPlan(PlanPathOf(source.path), PlanTensors::kSkipped);
   std::vector<std::string> notes;
   const StoredTensors stored = OpenWeights(source, notes);
   CheckCanWrite(out);
   if (out.ends_with(".onnx")) RemovePartialFileOnSignal(out + ".data");
-  std::map<std::string, Tensor> values = WeightsOf(plan, stored, notes);
-  ExportOptions options;
+  // Each weight is in memory only while it is written.
+  TrainedValues values{.types = TypesOfWeights(plan, stored, notes), .read = {}};
+  NonFiniteWeights non_finite;
+  std::set<std::string> read;
+  values.read = [&](const std::string& name) {
+    Tensor value = stored.Read(name);
+    if (read.insert(name).second) non_finite.Add(name, value.view());
+    return value;
+  };
+  size_t tensors = values.types.size();
+  ExportOptions options{.outputs = outputs};
   Configuration configuration;
-  if (training || placement) {
-    if (!RunFolder::IsRun(source.path)) {
-      throw Error(ErrorCode::kConfig, "a plan file does not contain the recipe", Escaped(source.path, 4096),
-                  std::string("pass the folder of a run for ") + (training ? "--training" : "--placement"));
-    }
-    configuration = ConfigurationFlags().Resolve(RunFolder::Open(source.path).ConfigPath());
-  }
+  if (training || placement) configuration = ConfigurationOfRun(flags);
   DevicePlacement placed;
   if (placement) {
-    placed = PlacementOf(plan, values, configuration);
+    placed = PlacementOf(plan, ReadAll(values), configuration);
     options.placement = &placed;
   }
   if (training && out.ends_with(".onnx")) {
     ExportTraining(plan, stored, values, configuration, out, options, notes);
   } else if (out.ends_with(".safetensors") && !training && outputs.empty()) {
-    values.merge(FrozenWeightsOfRun(source.path));
-    WriteSafetensors(out, values);
-  } else if (out.ends_with(".onnx") && !outputs.empty()) {
-    WriteFileAtomically(out, KeepOutputs(ExportedBytes(plan.model, values), outputs));
+    tensors = ExportWeights(source.path, values, out);
   } else if (out.ends_with(".onnx")) {
     ExportTrained(plan.model, values, out, options);
   } else {
@@ -215,9 +239,10 @@ int Export(const ExportFlags& flags) {
                                    : "a trained model must be written as .onnx, its weights alone as .safetensors",
                 Escaped(out, 4096), "use -o trained.onnx");
   }
+  if (const std::string line = non_finite.Warning(stored.path()); !line.empty()) notes.push_back(line);
   for (const std::string& note : notes) LogToStderr(note);
-  if (json) std::printf("%s\n", JsonLine({{"tensors", values.size()}, {"weights", stored.path()}, {"output", out}}).c_str());
-  LogToStderr(std::to_string(values.size()) + " tensors of " + Escaped(stored.path(), 4096) + " -> " + Escaped(out, 4096));
+  if (json) std::printf("%s\n", JsonLine({{"tensors", tensors}, {"weights", stored.path()}, {"output", out}}).c_str());
+  LogToStderr(std::to_string(tensors) + " tensors of " + Escaped(stored.path(), 4096) + " -> " + Escaped(out, 4096));
   return 0;
 }
 

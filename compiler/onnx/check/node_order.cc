@@ -106,19 +106,19 @@ class Order {
   std::vector<int> open_;  // number of producers that are not sorted yet
 };
 
-bool SortNodes(Nodes& nodes);
+bool SortList(Nodes& nodes);
 
 // Sorts the nodes of the graphs nested in a node.
 bool SortWithin(onnx::NodeProto& node) {
   bool moved = false;
   for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
-    if (attribute.has_g()) moved |= SortNodes(*attribute.mutable_g()->mutable_node());
-    for (onnx::GraphProto& graph : *attribute.mutable_graphs()) moved |= SortNodes(*graph.mutable_node());
+    if (attribute.has_g()) moved |= SortList(*attribute.mutable_g()->mutable_node());
+    for (onnx::GraphProto& graph : *attribute.mutable_graphs()) moved |= SortList(*graph.mutable_node());
   }
   return moved;
 }
 
-bool SortNodes(Nodes& nodes) {
+bool SortList(Nodes& nodes) {
   bool moved = false;
   for (onnx::NodeProto& node : nodes) moved |= SortWithin(node);
   const std::vector<int> sorted = Order(nodes).Sorted();
@@ -132,11 +132,11 @@ bool SortNodes(Nodes& nodes) {
 }  // namespace
 
 bool SortNodes(onnx::ModelProto& model) {
-  bool moved = SortNodes(*model.mutable_graph()->mutable_node());
-  for (onnx::FunctionProto& function : *model.mutable_functions()) moved |= SortNodes(*function.mutable_node());
+  bool moved = SortList(*model.mutable_graph()->mutable_node());
+  for (onnx::FunctionProto& function : *model.mutable_functions()) moved |= SortList(*function.mutable_node());
   for (onnx::TrainingInfoProto& training : *model.mutable_training_info()) {
-    if (training.has_initialization()) moved |= SortNodes(*training.mutable_initialization()->mutable_node());
-    if (training.has_algorithm()) moved |= SortNodes(*training.mutable_algorithm()->mutable_node());
+    if (training.has_initialization()) moved |= SortList(*training.mutable_initialization()->mutable_node());
+    if (training.has_algorithm()) moved |= SortList(*training.mutable_algorithm()->mutable_node());
   }
   return moved;
 }

@@ -1,5 +1,6 @@
 #include "compiler/onnx/export/export.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -8,22 +9,25 @@
 
 #include "compiler/onnx/export/annotate_devices.h"
 #include "compiler/onnx/export/inference_form.h"
+#include "compiler/onnx/export/separate_elements.h"
 #include "compiler/onnx/export/write_algorithm.h"
+#include "compiler/onnx/keep_outputs.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/read/external_data.h"
 #include "compiler/onnx/read/tensor_data.h"
+#include "compiler/onnx/read/wire_reader.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "runtime/base/checked.h"
 #include "runtime/base/file.h"
+#include "runtime/base/host_memory.h"
 
 namespace gradloom {
 namespace {
 
 // External tensors start at a page boundary, so that readers can map them.
 constexpr int64_t kExternalAlignment = 4096;
-// Smaller tensors stay in the model file.
-constexpr int64_t kMinExternalBytes = 1024;
 constexpr char kExternalEnding[] = ".data";
 
 onnx::ModelProto Parse(const ModelInfo& info) {
@@ -77,16 +81,15 @@ class ExternalFile {
   explicit ExternalFile(const std::string& model_path)
       : location_(model_path.substr(model_path.rfind('/') + 1) + kExternalEnding), file_(model_path + kExternalEnding) {}
 
-  // Moves the elements to the file, unless they are few or already stored elsewhere.
-  void Move(onnx::TensorProto* tensor) {
-    const std::string& raw = tensor->raw_data();
-    const int64_t bytes = static_cast<int64_t>(raw.size());
-    if (bytes < kMinExternalBytes) return;
+  // Writes a tensor's separate elements to the file.
+  void Move(const SeparateElements& elements, onnx::TensorProto* tensor) {
+    const int64_t index = elements.IndexOf(*tensor), bytes = elements.bytes(index);
     const int64_t padding = (kExternalAlignment - at_ % kExternalAlignment) % kExternalAlignment;
     file_.Write(zeros_.data(), padding);
-    file_.Write(raw.data(), bytes);
+    elements.Write(index, [this](const void* data, int64_t count) { file_.Write(data, count); });
     const int64_t offset = at_ + padding;
     at_ = offset + bytes;
+    RemoveMark(*tensor);
     ClearElements(tensor);
     tensor->set_data_location(onnx::TensorProto::EXTERNAL);
     const auto add = [&](const char* key, const std::string& value) {
@@ -108,55 +111,91 @@ class ExternalFile {
   int64_t at_ = 0;
 };
 
-// `external`: receives large values as they are read; null: the model holds all values.
-onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, ExternalFile* external = nullptr) {
+// Throws Error(kShape) or Error(kUnsupported) if ValueInFile would do so for a value of this shape. Returns its type in the file.
+DType CheckValueInFile(const Shape& value, const Shape& shape, int32_t data_type, const std::string& where) {
+  if (value != shape && RepeatedAxis(value, shape) < 0) {
+    throw Error(ErrorCode::kShape, "the value has shape " + value.ToString() + ", but the model's tensor has " + shape.ToString(), where);
+  }
+  const auto dtype = DTypeFromProto(data_type);
+  if (dtype) return *dtype;
+  throw Error(ErrorCode::kUnsupported, "a trained tensor has elements of type " + ProtoTypeName(data_type) + ", which is not supported",
+              where);
+}
+
+// Each large value is read from `values`, which is borrowed, when the model is written.
+onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, SeparateElements& elements) {
   onnx::ModelProto model = Parse(info);
   std::vector<std::pair<TensorSite, Tensor>> sparse;
   ForEachTensor(model, [&](const TensorSite& site) {
     const std::string where = info.name + ", tensor '" + Escaped(site.name) + "'";
-    const bool given = values.types.contains(site.name) && site.parameter_like;
+    const auto value = values.types.find(site.name);
+    const bool given = value != values.types.end() && site.parameter_like;
+    // A plan may come from anyone, and so may our markers in it.
     if (site.sparse != nullptr) {
+      if (site.sparse->has_values()) RemoveMark(*site.sparse->mutable_values());
+      if (site.sparse->has_indices()) RemoveMark(*site.sparse->mutable_indices());
       if (!given) return;
       const Shape shape(std::vector<int64_t>(site.sparse->dims().begin(), site.sparse->dims().end()));
       sparse.emplace_back(site, ValueInFile(values.read(site.name), shape, site.sparse->values().data_type(), where));
       return;
     }
+    RemoveMark(*site.dense);
+    const Shape shape = ShapeOf(*site.dense);
+    const auto count = shape.checked_elements();
     if (!given) {
-      const auto elements = ShapeOf(*site.dense).checked_elements();
-      if (!HasElements(*site.dense) && elements != 0) {
+      if (!HasElements(*site.dense) && count != 0) {
         throw Error(ErrorCode::kPlan, "the value is neither in the plan nor given", where);
       }
       return;
     }
-    SetTensor(ValueInFile(values.read(site.name), ShapeOf(*site.dense), site.dense->data_type(), where).view(), site.dense);
-    if (external != nullptr) external->Move(site.dense);
+    const int32_t data_type = site.dense->data_type();
+    const DType dtype = CheckValueInFile(value->second.shape, shape, data_type, where);
+    if (!count || !CheckedMul(*count, DTypeBytes(dtype)))
+      throw Error(ErrorCode::kPlan, "the extents " + shape.ToString() + " are too large for any memory", where);
+    const auto read = [&values, name = site.name, shape, data_type, where] {
+      return ValueInFile(values.read(name), shape, data_type, where);
+    };
+    elements.Set({dtype, shape, nullptr}, read, site.dense);
   });
   // After the walk, which this would disturb.
   for (const auto& [site, value] : sparse) MakeDense(site, value);
   return model;
 }
 
-std::string Serialized(const onnx::ModelProto& model, const std::string& where) {
-  if (model.ByteSizeLong() > static_cast<size_t>(ModelLimits().file_bytes)) {
-    throw Error(ErrorCode::kLimit, "the model needs more than 2 GiB in one file", where);
-  }
-  std::string bytes;
-  model.SerializeToString(&bytes);
-  return bytes;
+// Takes all large tensors that are still in their messages, so that serializing them needs no further memory.
+void TakeLarge(onnx::ModelProto& model, SeparateElements& elements) {
+  ForEachTensor(model, [&](const TensorSite& site) {
+    if (site.dense != nullptr) elements.Take(site.dense);
+  });
 }
 
-void Write(onnx::ModelProto model, const std::string& path, const ExportOptions& options,
-           std::unique_ptr<ExternalFile> external = nullptr) {
+void CheckSize(const SerializedModel& model, const std::string& where) {
+  if (model.bytes() > ModelLimits().file_bytes) throw Error(ErrorCode::kLimit, "the model needs more than 2 GiB in one file", where);
+}
+
+// `given_first`: if there is an external file, the values that were given come first in it.
+void MoveToFile(ExternalFile& external, bool given_first, const SeparateElements& elements, onnx::ModelProto& model) {
+  std::vector<onnx::TensorProto*> tensors;
+  ForEachTensor(model, [&](const TensorSite& site) {
+    if (site.dense != nullptr && elements.IndexOf(*site.dense) >= 0) tensors.push_back(site.dense);
+  });
+  if (given_first) std::ranges::stable_sort(tensors, {}, [&](const onnx::TensorProto* tensor) { return elements.IndexOf(*tensor); });
+  for (onnx::TensorProto* tensor : tensors) external.Move(elements, tensor);
+}
+
+// `large`: the model is known to be too large for one file.
+void Write(onnx::ModelProto model, SeparateElements& elements, const std::string& path, const ExportOptions& options, bool large = false) {
   if (options.placement != nullptr) AnnotateDevices(*options.placement, model);
-  if (external == nullptr && model.ByteSizeLong() > static_cast<size_t>(options.inline_bytes))
+  TakeLarge(model, elements);
+  std::unique_ptr<ExternalFile> external;
+  if (large || SerializedModel(model, elements).bytes() > options.inline_bytes) {
     external = std::make_unique<ExternalFile>(path);
-  if (external != nullptr) {
-    ForEachTensor(model, [&](const TensorSite& site) {
-      if (site.dense != nullptr && site.dense->has_raw_data()) external->Move(site.dense);
-    });
+    MoveToFile(*external, large, elements, model);
   }
+  const SerializedModel serialized(model, elements);
+  CheckSize(serialized, path);
   AtomicFile file(path);
-  file.Write(Serialized(model, path));
+  serialized.Write([&](const void* data, int64_t bytes) { file.Write(data, bytes); });
   file.Finish();
   // Both files are on disk by now. New data beside an existing model would change that model, so the data is renamed first: whenever a
   // model is visible, it is complete.
@@ -169,26 +208,38 @@ void Write(onnx::ModelProto model, const std::string& path, const ExportOptions&
 Tensor ValueInFile(const Tensor& value, const Shape& shape, int32_t data_type, const std::string& where) {
   if (const int axis = RepeatedAxis(value.shape(), shape); axis >= 0)
     return ValueInFile(RepeatedAlong(value, shape, axis), shape, data_type, where);
-  if (value.shape() != shape) {
-    throw Error(ErrorCode::kShape, "the value has shape " + value.shape().ToString() + ", but the model's tensor has " + shape.ToString(),
-                where);
-  }
-  const auto dtype = DTypeFromProto(data_type);
-  if (!dtype)
-    throw Error(ErrorCode::kUnsupported, "a trained tensor has elements of type " + ProtoTypeName(data_type) + ", which is not supported",
-                where);
-  return value.dtype() == *dtype ? value : Converted(value.view(), *dtype);
+  const DType dtype = CheckValueInFile(value.shape(), shape, data_type, where);
+  return value.dtype() == dtype ? value : Converted(value.view(), dtype);
 }
 
-std::map<std::string, Tensor> KeptTensors(const ModelInfo& info) {
+namespace {
+
+// Calls `f` for each floating-point tensor whose elements `info` contains, except sparse ones.
+void ForEachKept(const ModelInfo& info, const std::function<void(const TensorSite& site, DType dtype)>& f) {
   onnx::ModelProto model = Parse(info);
-  ExternalData external("", {});
-  std::map<std::string, Tensor> kept;
   ForEachTensor(model, [&](const TensorSite& site) {
     if (!site.parameter_like || site.dense == nullptr || !HasElements(*site.dense)) return;
     const auto dtype = DTypeFromProto(site.dense->data_type());
-    if (!dtype || !IsFloating(*dtype)) return;
+    if (dtype && IsFloating(*dtype)) f(site, *dtype);
+  });
+}
+
+}  // namespace
+
+std::map<std::string, Tensor> KeptTensors(const ModelInfo& info) {
+  ExternalData external("", {});
+  std::map<std::string, Tensor> kept;
+  ForEachKept(info, [&](const TensorSite& site, DType) {
     kept.emplace(site.name, ReadTensor(*site.dense, info.name + ", tensor '" + Escaped(site.name) + "'", external, {}));
+    ClearElements(site.dense);
+  });
+  return kept;
+}
+
+std::map<std::string, TensorView> KeptTypes(const ModelInfo& info) {
+  std::map<std::string, TensorView> kept;
+  ForEachKept(info, [&](const TensorSite& site, DType dtype) {
+    kept.emplace(site.name, TensorView{dtype, ShapeOf(*site.dense), nullptr});
   });
   return kept;
 }
@@ -199,20 +250,38 @@ TrainedValues ValuesOf(const std::map<std::string, Tensor>& values) {
   return borrowed;
 }
 
+std::map<std::string, Tensor> ReadAll(const TrainedValues& values) {
+  int64_t bytes = 0;
+  for (const auto& [name, type] : values.types) bytes += type.bytes();
+  RequireHostMemory(bytes, "the model's weights", "", "end other programs");
+  std::map<std::string, Tensor> all;
+  for (const auto& [name, type] : values.types) all.emplace(name, values.read(name));
+  return all;
+}
+
 std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form) {
-  onnx::ModelProto model = WithValues(info, ValuesOf(values));
+  const TrainedValues borrowed = ValuesOf(values);
+  SeparateElements elements;
+  onnx::ModelProto model = WithValues(info, borrowed, elements);
   if (form == ModelForm::kInference) ToInferenceForm(model);
-  return Serialized(model, info.name);
+  TakeLarge(model, elements);
+  const SerializedModel serialized(model, elements);
+  CheckSize(serialized, info.name);
+  RequireHostMemory(serialized.bytes(), "the exported model", Escaped(info.name, 1000), "export it to a file");
+  std::string bytes;
+  bytes.reserve(static_cast<size_t>(serialized.bytes()));
+  serialized.Write([&](const void* data, int64_t count) { bytes.append(static_cast<const char*>(data), static_cast<size_t>(count)); });
+  return bytes;
 }
 
 void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std::string& path, const ExportOptions& options) {
   int64_t bytes = static_cast<int64_t>(info.bytes.size());
   for (const auto& [name, type] : values.types) bytes += type.bytes();
-  // A model that is too large for one file is never in memory as a whole.
-  auto external = bytes > options.inline_bytes ? std::make_unique<ExternalFile>(path) : nullptr;
-  onnx::ModelProto model = WithValues(info, values, external.get());
+  SeparateElements elements;
+  onnx::ModelProto model = WithValues(info, values, elements);
   ToInferenceForm(model);
-  Write(std::move(model), path, options, std::move(external));
+  if (!options.outputs.empty()) KeepOutputs(options.outputs, model);
+  Write(std::move(model), elements, path, options, options.outputs.empty() && bytes > options.inline_bytes);
 }
 
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
@@ -220,17 +289,18 @@ void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& v
   ExportTrained(info, ValuesOf(values), path, options);
 }
 
-std::map<std::string, std::string> ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values,
-                                                       const Algorithm& algorithm, const std::string& path, const ExportOptions& options) {
-  onnx::ModelProto model = WithValues(info, ValuesOf(values));
+std::map<std::string, std::string> ExportWithAlgorithm(const ModelInfo& info, const TrainedValues& values, const Algorithm& algorithm,
+                                                       const std::string& path, const ExportOptions& options) {
+  SeparateElements elements;
+  onnx::ModelProto model = WithValues(info, values, elements);
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
-    const auto value = values.find(tensor.name());
-    if (value == values.end() || value->second.shape() == ShapeOf(tensor)) continue;
+    const auto value = values.types.find(tensor.name());
+    if (value == values.types.end() || value->second.shape == ShapeOf(tensor)) continue;
     throw Error(ErrorCode::kUnsupported, "the file holds a copy of one weight for each sample, which an algorithm would train separately",
                 info.name + ", tensor '" + Escaped(tensor.name()) + "'", "export the model with a dynamic batch, or without its algorithm");
   }
-  std::map<std::string, std::string> renamed = WriteAlgorithm(algorithm, values, info.name, model);
-  Write(std::move(model), path, options);
+  std::map<std::string, std::string> renamed = WriteAlgorithm(algorithm, values, info.name, elements, model);
+  Write(std::move(model), elements, path, options);
   return renamed;
 }
 

@@ -19,6 +19,9 @@ struct DevicePlacement;
 struct ExportOptions {
   // If the model would be larger than this, tensors are written to a file next to it, with the suffix ".data".
   int64_t inline_bytes = 1'800'000'000;
+  // The outputs to keep, with the nodes, inputs and initializers that they need; empty: all. Error(kConfig) with the existing names for a
+  // name that is not an output.
+  std::vector<std::string> outputs = {};
   // Written as ONNX's multi-device annotations, replacing those of the file. Null: the file's annotations are kept.
   const DevicePlacement* placement = nullptr;
 };
@@ -29,10 +32,14 @@ struct TrainedValues {
   std::function<Tensor(const std::string& name)> read;
 };
 TrainedValues ValuesOf(const std::map<std::string, Tensor>& values);  // borrows `values`
+// All of them. Throws Error(kResource) if there is no memory for that.
+std::map<std::string, Tensor> ReadAll(const TrainedValues& values);
 
 // The floating-point tensors whose elements `info` contains, because training does not change them: frozen weights, and numbers in the
 // code. By name, as for ExportTrained; sparse ones are left out. Throws Error(kPlan) if `info` holds no model.
 std::map<std::string, Tensor> KeptTensors(const ModelInfo& info);
+// Their types and shapes, without data.
+std::map<std::string, TensorView> KeptTypes(const ModelInfo& info);
 
 // Writes the model stored in `info` with new values for tensors. Tensors are given by their names in a Graph: an initializer's name, or the
 // output of a Constant node. Names that are not in the file are ignored.
@@ -42,13 +49,14 @@ std::map<std::string, Tensor> KeptTensors(const ModelInfo& info);
 // its element type in the file; a sparse tensor is written as a dense one. A tensor of which the file holds a copy for each sample (see
 // Import) is repeated along that axis.
 //
-// The file appears complete or not at all. Throws Error(kShape) for a value with another shape; Error(kPlan) if `info` holds no model, or a
-// tensor is neither in `info` nor in `values`; Error(kResource) if the file cannot be written; and what `values` throws.
+// Each value is read when it is written, so the memory that this takes is about that of the largest tensor, and of the tensors that `info`
+// contains. The file appears complete or not at all. Throws Error(kShape) for a value with another shape; Error(kPlan) if `info` holds no
+// model, or a tensor is neither in `info` nor in `values`; Error(kResource) if the file cannot be written; and what `values` throws.
 void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std::string& path, const ExportOptions& options = {});
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
                    const ExportOptions& options = {});
 
-// The same to memory, always as one file, of at most 2 GiB.
+// The same to memory, always as one file, of at most 2 GiB. Throws Error(kResource) if there is no memory for it.
 std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form = ModelForm::kInference);
 
 // Stands for an extent of a target that has no name.
@@ -73,8 +81,7 @@ struct Algorithm {
 // initializers, because an algorithm cannot bind anything else. Throws what ExportTrained throws, and Error(kUnsupported) for an operator
 // that the file's opset does not have, and for batch statistics, dropout and trained tensors in functions and nested graphs. Returns the
 // targets that have another name in the file, because the model has a value of that name: the name there by that of the target.
-std::map<std::string, std::string> ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values,
-                                                       const Algorithm& algorithm, const std::string& path,
-                                                       const ExportOptions& options = {});
+std::map<std::string, std::string> ExportWithAlgorithm(const ModelInfo& info, const TrainedValues& values, const Algorithm& algorithm,
+                                                       const std::string& path, const ExportOptions& options = {});
 
 }  // namespace gradloom

@@ -22,8 +22,15 @@ constexpr int kMinIrVersion = 7;
 
 class Writer {
  public:
-  Writer(const Algorithm& algorithm, const std::map<std::string, Tensor>& values, const std::string& name, onnx::ModelProto& model)
-      : algorithm_(algorithm), graph_(*algorithm.graph), values_(values), where_(name), model_(model), opset_(VersionsOf(model)[""]) {}
+  Writer(const Algorithm& algorithm, const TrainedValues& values, const std::string& name, SeparateElements& elements,
+         onnx::ModelProto& model)
+      : algorithm_(algorithm),
+        graph_(*algorithm.graph),
+        values_(values),
+        where_(name),
+        elements_(elements),
+        model_(model),
+        opset_(VersionsOf(model)[""]) {}
 
   // Returns the targets that have another name in the file.
   std::map<std::string, std::string> Run() {
@@ -35,7 +42,7 @@ class Writer {
     proto_->set_name("training");
     NameValues(form);
     for (const auto& [parameter, gradient] : algorithm_.gradients) RequireInitializer(graph_.value(parameter).name);
-    if (!form.true_name.empty()) AddInitializer(form.true_name, Tensor::Scalar<bool>(true).view());
+    if (!form.true_name.empty()) AddInitializer(form.true_name, Tensor::Scalar<bool>(true));
     proto_->mutable_node()->Swap(&form.nodes);
     AddInputs();
     AddNodes();
@@ -117,7 +124,8 @@ class Writer {
       const onnx::NodeProto& node = graph.node(i);
       if (node.op_type() != "Constant" || !node.domain().empty() || node.output_size() != 1 || node.output(0) != name) continue;
       onnx::TensorProto* tensor = graph.add_initializer();
-      SetTensor(values_.at(name).view(), tensor);
+      elements_.Set(
+          values_.types.at(name), [values = &values_, name] { return values->read(name); }, tensor);
       tensor->set_name(name);
       graph.mutable_node()->DeleteSubrange(i, 1);
       return;
@@ -250,10 +258,14 @@ class Writer {
     }
   }
 
-  void AddInitializer(const std::string& name, const TensorView& value) {
+  void AddInitializer(const std::string& name, const TensorView& type, SeparateElements::Read read) {
     onnx::TensorProto& tensor = *proto_->add_initializer();
     tensor.set_name(name);
-    SetTensor(value, &tensor);
+    elements_.Set(type, std::move(read), &tensor);
+  }
+
+  void AddInitializer(const std::string& name, const Tensor& value) {
+    AddInitializer(name, value.view(), [value] { return value; });
   }
 
   // Adds constants of the algorithm, and states with the values that the run has reached.
@@ -267,20 +279,24 @@ class Writer {
       if (!is_state && (!read.contains(value.id) || graph_.data(value.id) == nullptr || value.role != Role::kConst)) continue;
       // A constant that the model already has.
       if (!is_state && names_.at(value.id) == value.name && !value.derived) continue;
-      const auto given = values_.find(value.name);
+      const auto given = values_.types.find(value.name);
       const Tensor* data = graph_.data(value.id);
-      if (is_state && given != values_.end()) {
-        AddInitializer(NameOf(value.id), given->second.view());
+      if (is_state && given != values_.types.end()) {
+        AddInitializer(NameOf(value.id), given->second, [values = &values_, name = value.name] { return values->read(name); });
+      } else if (data != nullptr) {
+        AddInitializer(NameOf(value.id), *data);
       } else {
-        AddInitializer(NameOf(value.id), data != nullptr ? data->view() : Tensor(value.dtype, value.shape).view());
+        AddInitializer(NameOf(value.id), {value.dtype, value.shape, nullptr},
+                       [dtype = value.dtype, shape = value.shape] { return Tensor(dtype, shape); });
       }
     }
   }
 
   const Algorithm& algorithm_;
   const Graph& graph_;
-  const std::map<std::string, Tensor>& values_;
+  const TrainedValues& values_;
   const std::string& where_;
+  SeparateElements& elements_;
   onnx::ModelProto& model_;
   const int opset_;
   onnx::TrainingInfoProto* info_ = nullptr;
@@ -292,9 +308,9 @@ class Writer {
 
 }  // namespace
 
-std::map<std::string, std::string> WriteAlgorithm(const Algorithm& algorithm, const std::map<std::string, Tensor>& values,
-                                                  const std::string& name, onnx::ModelProto& model) {
-  return Writer(algorithm, values, name, model).Run();
+std::map<std::string, std::string> WriteAlgorithm(const Algorithm& algorithm, const TrainedValues& values, const std::string& name,
+                                                  SeparateElements& elements, onnx::ModelProto& model) {
+  return Writer(algorithm, values, name, elements, model).Run();
 }
 
 }  // namespace gradloom

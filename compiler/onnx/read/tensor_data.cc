@@ -153,6 +153,14 @@ void NormalizeBools(Tensor& tensor) {
 
 }  // namespace
 
+int64_t ClaimedExternalBytes(const TensorProto& proto) {
+  if (proto.data_location() != TensorProto::EXTERNAL) return 0;
+  const auto dtype = DTypeFromProto(proto.data_type());
+  const auto elements = Shape(std::vector<int64_t>(proto.dims().begin(), proto.dims().end())).checked_elements();
+  if (!dtype || *dtype == DType::kString || proto.dims_size() > kMaxRank || !elements) return 0;
+  return FileBytes(*dtype, *elements).value_or(0);
+}
+
 Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits,
                   const Tensor* raw) {
   if (proto.has_segment()) {

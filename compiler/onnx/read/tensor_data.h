@@ -16,7 +16,10 @@ namespace gradloom {
 Tensor ReadTensor(const onnx::TensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits,
                   const Tensor* raw = nullptr);
 
-// The same for a sparse tensor. The result is dense.
+// The bytes that a tensor's type and dims claim of external data; 0 if it has none, or if they are not valid (ReadTensor says why).
+int64_t ClaimedExternalBytes(const onnx::TensorProto& proto);
+
+// The same as ReadTensor for a sparse tensor. The result is dense.
 Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits,
                         const Tensor* raw_values = nullptr, const Tensor* raw_indices = nullptr);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/read/message_kinds.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "runtime/base/error.h"
 #include "runtime/base/narrow.h"
@@ -14,30 +15,10 @@
 namespace gradloom {
 namespace {
 
-// The messages that can contain graphs or tensors, and therefore each other.
-enum class Kind : uint8_t { kModel, kGraph, kNode, kAttribute, kFunction, kTraining, kTensor, kSparseTensor, kOther };
+using Kind = MessageKind;
 
-// Returns the kind of a field of a message by its number in onnx.proto.
-Kind Child(Kind kind, uint64_t field) {
-  switch (kind) {
-    case Kind::kModel: return field == 7 ? Kind::kGraph : field == 25 ? Kind::kFunction : field == 20 ? Kind::kTraining : Kind::kOther;
-    case Kind::kGraph: return field == 1 ? Kind::kNode : field == 5 ? Kind::kTensor : field == 15 ? Kind::kSparseTensor : Kind::kOther;
-    case Kind::kNode: return field == 5 ? Kind::kAttribute : Kind::kOther;
-    case Kind::kAttribute:
-      if (field == 6 || field == 11) return Kind::kGraph;
-      if (field == 5 || field == 10) return Kind::kTensor;
-      return field == 22 || field == 23 ? Kind::kSparseTensor : Kind::kOther;
-    case Kind::kFunction: return field == 7 ? Kind::kNode : field == 11 ? Kind::kAttribute : Kind::kOther;
-    case Kind::kTraining: return field == 1 || field == 2 ? Kind::kGraph : Kind::kOther;
-    case Kind::kSparseTensor: return field == 1 || field == 2 ? Kind::kTensor : Kind::kOther;
-    case Kind::kTensor:
-    case Kind::kOther: break;
-  }
-  return Kind::kOther;
-}
-
-// Fields of TensorProto. The last one is our own, with the largest number that protobuf allows: an index into WireModel::elements.
-constexpr uint64_t kDataType = 2, kRawData = 9, kMovedField = (uint64_t{1} << 29) - 1;
+// A field of TensorProto.
+constexpr uint64_t kDataType = 2;
 
 // The length of a message is only known at its end: a number of this many bytes is reserved for it.
 constexpr size_t kLengthBytes = 5;
@@ -131,9 +112,9 @@ class Reader {
 
   void Sized(Frame& frame, uint64_t field, size_t begin) {
     const int64_t length = Claim(Varint(frame.end), frame.end);
-    const Kind kind = Child(frame.kind, field);
+    const Kind kind = ChildKind(frame.kind, field);
     if (kind != Kind::kOther) return Enter(kind, frame, length);
-    if (frame.kind == Kind::kTensor && field == kRawData) {
+    if (frame.kind == Kind::kTensor && field == kRawDataField) {
       if (std::exchange(frame.has_raw, true)) Fail("a tensor has raw data twice");
       if (Take(frame, length, begin)) return;
     }
@@ -236,15 +217,26 @@ WireModel ReadWire(ModelBytes& bytes, Elements elements, const std::string& wher
   return Reader(bytes, elements, where, limits).Run();
 }
 
-int64_t MovedElements(onnx::TensorProto& tensor) {
-  google::protobuf::UnknownFieldSet& fields = *tensor.mutable_unknown_fields();
-  int64_t taken = -1;
+int64_t MarkedElements(const onnx::TensorProto& tensor) {
+  const google::protobuf::UnknownFieldSet& fields = tensor.unknown_fields();
+  int64_t marked = -1;
   // The last value counts, like for any repeated occurrence of a field when protobuf merges messages.
   for (int i = 0; i < fields.field_count(); ++i) {
-    if (fields.field(i).number() == static_cast<int>(kMovedField)) taken = static_cast<int64_t>(fields.field(i).varint());
+    const google::protobuf::UnknownField& field = fields.field(i);
+    if (field.number() == static_cast<int>(kMovedField) && field.type() == google::protobuf::UnknownField::TYPE_VARINT)
+      marked = static_cast<int64_t>(field.varint());
   }
-  if (taken >= 0) fields.DeleteByNumber(static_cast<int>(kMovedField));
-  return taken;
+  return marked;
+}
+
+void RemoveMark(onnx::TensorProto& tensor) {
+  if (!tensor.unknown_fields().empty()) tensor.mutable_unknown_fields()->DeleteByNumber(static_cast<int>(kMovedField));
+}
+
+int64_t MovedElements(onnx::TensorProto& tensor) {
+  const int64_t moved = MarkedElements(tensor);
+  RemoveMark(tensor);
+  return moved;
 }
 
 void MarkMoved(int64_t index, onnx::TensorProto& tensor) {

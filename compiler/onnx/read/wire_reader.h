@@ -35,6 +35,10 @@ int64_t MovedElements(onnx::TensorProto& tensor);
 // Marks a tensor whose elements are separate, so that MovedElements returns this index.
 void MarkMoved(int64_t index, onnx::TensorProto& tensor);
 
+// The same index, without removing the marker; and the removal alone.
+int64_t MarkedElements(const onnx::TensorProto& tensor);
+void RemoveMark(onnx::TensorProto& tensor);
+
 // For ONNX's text syntax: throws Error(kParse) if it is nested too deeply.
 void CheckText(std::string_view text, const std::string& where, const ModelLimits& limits);
 

@@ -86,11 +86,10 @@ std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const s
          " that the model does not have, ignored: " + names.text();
 }
 
-std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes) {
+std::map<std::string, TensorView> TypesOfWeights(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes) {
   const std::string where = Escaped(stored.path(), 4096);
-  NonFiniteWeights non_finite;
-  std::map<std::string, Tensor> values;
-  const auto read = [&](const std::string& name, const TensorView& type, DType dtype, const Shape& shape) {
+  std::map<std::string, TensorView> types;
+  const auto add = [&](const std::string& name, const TensorView& type, DType dtype, const Shape& shape) {
     if (type.shape != shape) {
       throw Error(ErrorCode::kCheckpoint,
                   "tensor '" + Escaped(name) + "' is " + type.shape.ToString() + ", but the plan has " + shape.ToString(), where,
@@ -102,8 +101,7 @@ std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& s
           "tensor '" + Escaped(name) + "' is " + std::string(DTypeName(type.dtype)) + ", but the plan has " + std::string(DTypeName(dtype)),
           where, "use the weights of the run that the plan belongs to");
     }
-    const auto value = values.emplace(name, stored.Read(name)).first;
-    non_finite.Add(name, value->second.view());
+    types.emplace(name, type);
   };
   for (const StateTensor& tensor : plan.state) {
     if (tensor.kind != StateKind::kParameter && tensor.kind != StateKind::kStatistic) continue;
@@ -112,16 +110,27 @@ std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& s
       throw Error(ErrorCode::kCheckpoint, "the weights have no tensor '" + Escaped(tensor.name) + "', which the plan trains", where,
                   "use the weights of the run that the plan belongs to");
     }
-    read(tensor.name, found->second, tensor.dtype, tensor.shape);
+    add(tensor.name, found->second, tensor.dtype, tensor.shape);
   }
   std::set<std::string> frozen;
-  for (const auto& [name, tensor] : KeptTensors(plan.model)) {
+  for (const auto& [name, kept] : KeptTypes(plan.model)) {
     const auto found = stored.types().find(name);
     if (found == stored.types().end()) continue;
-    read(name, found->second, tensor.dtype(), tensor.shape());
+    add(name, found->second, kept.dtype, kept.shape);
     frozen.insert(name);
   }
   if (const std::string line = UnusedTensors(plan, stored, frozen); !line.empty()) notes.push_back(line);
+  return types;
+}
+
+std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes) {
+  const std::map<std::string, TensorView> types = TypesOfWeights(plan, stored, notes);
+  int64_t bytes = 0;
+  for (const auto& [name, type] : types) bytes += type.bytes();
+  RequireHostMemory(bytes, "the weights", Escaped(stored.path(), 4096), "end other programs");
+  NonFiniteWeights non_finite;
+  std::map<std::string, Tensor> values;
+  for (const auto& [name, type] : types) non_finite.Add(name, values.emplace(name, stored.Read(name)).first->second.view());
   if (const std::string line = non_finite.Warning(stored.path()); !line.empty()) notes.push_back(line);
   return values;
 }
@@ -210,7 +219,7 @@ StoredTensors OpenWeights(const TrainedSource& source, std::vector<std::string>&
 }
 
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
-  const Plan plan = ReadPlan(PlanPathOf(source.path));
+  const Plan plan = ReadPlan(PlanPathOf(source.path), PlanTensors::kSkipped);
   losses_ = plan.losses;
   const StoredTensors weights = OpenWeights(source, notes_);
   weights_path_ = weights.path();

@@ -120,9 +120,12 @@ class TrainedModel {
 // A plan file, or the plan of a run's folder.
 std::string PlanPathOf(const std::string& path);
 
-// The weights among stored tensors, by name: parameters, running statistics, and those that the plan keeps frozen, if they are stored.
-// `notes` receives a line if there are tensors that the model does not have, and a warning of values that are not finite. Throws
-// Error(kCheckpoint) for a tensor that is missing, has another shape, or is not floating-point where it should be.
+// The types of the weights among stored tensors, by name: of parameters, running statistics, and those that the plan keeps frozen, if they
+// are stored. `notes` receives a line if there are tensors that the model does not have. Throws Error(kCheckpoint) for a tensor that is
+// missing, has another shape, or is not floating-point where it should be.
+std::map<std::string, TensorView> TypesOfWeights(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes);
+
+// These weights. `notes` also receives a warning of values that are not finite. Throws Error(kResource) if there is no memory for them.
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes);
 
 // One line that lists the file's tensors that are neither state of the plan nor among `known`; "" if there are none.

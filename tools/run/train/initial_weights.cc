@@ -70,7 +70,7 @@ std::map<std::string, Tensor> FrozenWeightsOfRun(const std::string& path) {
   configuration.ReadFile(run.ConfigPath());
   const std::vector<std::string>&freeze = configuration.Texts("model.freeze"), &trainable = configuration.Texts("model.trainable");
   if (freeze.empty()) return weights;
-  for (auto& [name, tensor] : KeptTensors(ReadPlan(run.PlanPath()).model)) {
+  for (auto& [name, tensor] : KeptTensors(ReadPlan(run.PlanPath(), PlanTensors::kSkipped).model)) {
     if (tensor.shape().rank() > 0 && MatchesAnyPattern(freeze, name) && !MatchesAnyPattern(trainable, name)) weights.emplace(name, tensor);
   }
   return weights;
@@ -148,7 +148,7 @@ void LoadWeights(Session& session, const InitialWeights& weights, const std::vec
     notes.push_back("weights begin as the model has them, not from " + where + ": " + kept);
   std::set<std::string> known = taken;
   std::vector<std::string> fixed;
-  for (const auto& [name, tensor] : KeptTensors(session.plan().model)) {
+  for (const auto& [name, type] : KeptTypes(session.plan().model)) {
     if (taken.contains(name) || !weights.stored().types().contains(name)) continue;
     known.insert(name);
     if (!MatchesAnyPattern(except, name)) fixed.push_back(name);

@@ -197,10 +197,15 @@ void RunCheckpoints::Describe(bool best, PendingSave& save) const {
 bool RunCheckpoints::Copy(PendingSave& save) {
   try {
     save.copy.Take(session_);
+    return true;
   } catch (const std::bad_alloc&) {
-    return false;
+    save.copy.Release();
   }
-  return true;
+  if (!std::exchange(told_, true)) {
+    Warn("training waits for each save: a copy of the state takes " + std::to_string((StateBytes(*set_up_.plan) >> 20) + 1) +
+         " MiB of memory, which are not free");
+  }
+  return false;
 }
 
 void RunCheckpoints::Save(bool best, bool last) {
@@ -209,7 +214,13 @@ void RunCheckpoints::Save(bool best, bool last) {
   std::error_code error;
   std::filesystem::remove(RunFolder::Open(std::filesystem::path(folder_.path()).parent_path().string()).StatePath(), error);
   Describe(best, current_);
-  const bool copied = Copy(current_);
+  // A run that has ended waits anyway. (Reading partial sums would add the zeros of the other devices to them, which changes -0.)
+  const bool direct = last && !set_up_.plan->HasPartialState();
+  if (direct) {
+    current_.copy.Release();
+    next_.copy.Release();
+  }
+  const bool copied = !direct && Copy(current_);
   if (copied) {
     StartWrite();
   } else {

@@ -51,9 +51,9 @@ class RunCheckpoints : public TrainerObserver {
 
   // Saves at most once per step, however many reasons there are. The state is copied, and a thread writes it while the run continues. One
   // write runs at a time. A save that is asked for meanwhile waits for it, unless checkpoint.every is "auto": then a save after an epoch is
-  // left out, and the best state is kept until it can be written, or another is better. The last save of the run and those before it are
-  // waited for. An exception in a write is thrown by one of the next of these calls: Error(kDiverged) naming a parameter that is not
-  // finite, or Error(kResource) if the write failed and checkpoint.on_error is not "continue".
+  // left out, and the best state is kept until it can be written, or another is better. The last save of the run, which needs no copy, and
+  // those before it are waited for. An exception in a write is thrown by one of the next of these calls: Error(kDiverged) naming a
+  // parameter that is not finite, or Error(kResource) if the write failed and checkpoint.on_error is not "continue".
   void OnStep(const StepReport& report) override;
   void OnEvaluation(const EvaluationReport& evaluation) override;
   void OnSave(SaveReason reason) override;
@@ -119,6 +119,7 @@ class RunCheckpoints : public TrainerObserver {
   std::exception_ptr failure_;
   PendingSave current_, next_;
   bool has_next_ = false;  // whether next_ is to be written after current_
+  bool told_ = false;      // that there is no memory for a copy
   Background writer_;      // last member: its work uses all of the above
 };
 

@@ -11,13 +11,20 @@ void RunCheckpointPart::OnSave(SaveReason reason) {
   // The writer also reads messages of rank 0.
   writer_.Wait();
   if (!part_->Announced()) return;
+  const bool last = reason == SaveReason::kEnd || reason == SaveReason::kStopRequested;
+  // As in RunCheckpoints::Save.
+  bool copied = !last || session_.plan().HasPartialState();
   try {
-    copy_.Take(session_);
+    if (copied) copy_.Take(session_);
   } catch (const std::bad_alloc&) {
+    copied = false;
+  }
+  if (!copied) {
+    copy_.Release();
     return Write(SavedStateOf(session_));
   }
   writer_.Start([this] { Write(copy_.state()); });
-  if (reason == SaveReason::kEnd || reason == SaveReason::kStopRequested) writer_.Wait();
+  if (last) writer_.Wait();
 }
 
 void RunCheckpointPart::Write(const SavedState& saved) {

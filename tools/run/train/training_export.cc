@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kDefaultBatch = 32;
 
-// Adds the stored optimizer state to `values`. Returns the number of updates so far; 0 if it is not all stored.
-int64_t AddOptimizerState(const Plan& plan, const StoredTensors& stored, std::map<std::string, Tensor>& values,
+// Adds the types of the stored optimizer state. Returns the number of updates so far; 0 if it is not all stored.
+int64_t AddOptimizerState(const Plan& plan, const StoredTensors& stored, std::map<std::string, TensorView>& types,
                           std::vector<std::string>& notes) {
   size_t wanted = 0, found = 0;
   for (const StateTensor& tensor : plan.state) {
@@ -24,7 +24,7 @@ int64_t AddOptimizerState(const Plan& plan, const StoredTensors& stored, std::ma
     ++wanted;
     const auto type = stored.types().find(tensor.name);
     if (type == stored.types().end() || type->second.shape != tensor.shape) continue;
-    values.emplace(tensor.name, stored.Read(tensor.name));
+    types.insert(*type);
     ++found;
   }
   if (found == wanted) return stored.updates();
@@ -34,12 +34,17 @@ int64_t AddOptimizerState(const Plan& plan, const StoredTensors& stored, std::ma
 
 }  // namespace
 
-void ExportTraining(const Plan& plan, const StoredTensors& stored, const std::map<std::string, Tensor>& weights,
-                    const Configuration& configuration, const std::string& out, const ExportOptions& options,
-                    std::vector<std::string>& notes) {
-  std::map<std::string, Tensor> values = weights;
-  const int64_t updates = AddOptimizerState(plan, stored, values, notes);
-  const Model model = Model::FromInfo(plan.model, values, ModelForm::kAsWritten);
+void ExportTraining(const Plan& plan, const StoredTensors& stored, const TrainedValues& weights, const Configuration& configuration,
+                    const std::string& out, const ExportOptions& options, std::vector<std::string>& notes) {
+  TrainedValues values = weights;
+  const int64_t updates = AddOptimizerState(plan, stored, values.types, notes);
+  // The model's values are needed to write its training; those of the optimizer are only copied.
+  const std::map<std::string, Tensor> read = ReadAll(weights);
+  values.read = [&](const std::string& name) {
+    const auto weight = read.find(name);
+    return weight != read.end() ? weight->second : stored.Read(name);
+  };
+  const Model model = Model::FromInfo(plan.model, read, ModelForm::kAsWritten);
   ImportOptions import = ImportOptionsOf(configuration);
   if (import.batch == 0) import.batch = kDefaultBatch;
   std::vector<std::string> guesses;

@@ -14,6 +14,7 @@
 #include "compiler/onnx/export/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/free_memory.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/shared_training.h"
@@ -114,6 +115,8 @@ class TrainingRun {
     // From now on the run belongs to this process.
     log_.AttachFile(folder_->File("log.txt"));
     for (const std::string& change : options.changed) log_.Line("config  " + change);
+    // A changed plan is written again, with its initial weights.
+    if (options.changed.empty()) ReleaseInitialPlan();
     if (checkpoints_->Restore(options.from, !options.changed.empty())) {
       if (snapshot_) CopyState(*snapshot_, *session_);
       log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
@@ -188,7 +191,7 @@ class TrainingRun {
     std::optional<RecipePlan> planned = std::exchange(planned_, std::nullopt);
     const std::string plan = resumed_ && !configuration_.Text("model.init_weights").empty() ? RunFolder::Open(run_).PlanPath() : "";
     if (std::filesystem::exists(plan)) {
-      const std::map<std::string, Tensor> kept = KeptTensors(ReadPlan(plan).model);
+      const std::map<std::string, Tensor> kept = KeptTensors(ReadPlan(plan, PlanTensors::kSkipped).model);
       const FrozenSource own{plan, ValuesOf(kept), {}};
       set_up_ = SetUpTraining(configuration_, std::move(planned), &own);
     } else if (weights != nullptr) {
@@ -329,7 +332,10 @@ class TrainingRun {
   }
 
   // Frees the initial weights of the plan, which are in the state and on disk by now.
-  void ReleaseInitialPlan() { set_up_.plan = session_->shared_plan(); }
+  void ReleaseInitialPlan() {
+    set_up_.plan = session_->shared_plan();
+    ReturnFreeMemory();
+  }
 
   int64_t SavedStep() const { return checkpoints_ ? checkpoints_->saved_step() : -1; }
 
