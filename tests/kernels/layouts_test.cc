@@ -418,6 +418,23 @@ TEST(ChannelsLast, WinogradConvolutions) {
   }
 }
 
+// Transposed convolutions of the same shapes have no Winograd kernel, so they must not get its layouts.
+TEST(ChannelsLast, TransposedConvolutionsWithoutWinograd) {
+  std::mt19937_64 random(TestSeed());
+  for (const int64_t outputs : {32, 64}) {
+    const Shape x{2, 32, 22, 22}, w{32, outputs, 3, 3}, y{2, outputs, 24, 24};
+    for (const bool bias : {false, true}) {
+      std::vector<OperandType> inputs{Float(x), Float(w)};
+      if (bias) inputs.push_back(Float({outputs}));
+      KernelCall call = Call("ConvTranspose", "", inputs, {Float(y)}, {});
+      FindKernel("onednn.ConvTranspose")->prefers(call);
+      const KernelRow* const row = ChooseKernel(DeviceKind::kCpu, call);
+      ASSERT_NE(row, nullptr) << outputs;
+      ExpectSameAsReference(call, random, {.absolute = 1e-3, .relative = 1e-4}, std::string(row->name));
+    }
+  }
+}
+
 // Cases with little or no gain: one point per tile, few tiles for many filters, few channels, channels that do not fill whole vectors, and
 // anything but a 3 x 3 window with stride 1.
 TEST(ChannelsLast, WinogradRejectsUnprofitableCalls) {

@@ -29,6 +29,7 @@ WinogradExtents WinogradExtents::Transposed() const {
 }
 
 std::string RejectsWinogradShapes(const KernelCall& call) {
+  if (call.op == "ConvTranspose") return "a transposed convolution";
   if (std::string why = RejectsElements(call); !why.empty()) return why;
   const ConvolutionOperands of = ConvolutionOperandsOf(call);
   for (const OperandType* operand : {of.x, of.w, of.y}) {
