@@ -180,6 +180,20 @@ void Emitter::NameSqueezed(Node& node) {
   node.inputs.push_back(AddConstant(node.origin + "/axes", Tensor::From<int64_t>(axes, count)));
 }
 
+namespace {
+
+// A Flatten of everything into one row, as old converters of Keras write it for a single sample. As a Reshape it shows the number in its
+// target that may be the batch size.
+void ReshapeToRow(Emitter& emitter, Node& node) {
+  if (node.op != "Flatten" || !node.domain.empty() || node.inputs.size() != 1 || node.inputs[0] == kNoValue) return;
+  const int64_t axis = node.attributes.Int("axis", 1);
+  if (axis != 0 && axis != -emitter.graph().value(node.inputs[0]).shape.rank()) return;
+  node.inputs.push_back(kNoValue);
+  emitter.ReshapeTo(node, {1, -1});
+}
+
+}  // namespace
+
 // Exporters write gathers that take all elements in order: PyTorch's for as_strided (the mean over an image) and for a mask indexed by all
 // its positions. A Reshape does not mix samples, needs no indices, and its gradient is not a scatter.
 void Emitter::ReshapeInOrder(Node& node) {
@@ -370,6 +384,7 @@ std::vector<ValueId> Emitter::EmitStatic(Node node, const std::vector<std::strin
   ReshapeInOrder(node);
   GatherFromVector(node);
   NameSqueezed(node);
+  ReshapeToRow(*this, node);
   if (batch_observer_ != nullptr) batch_observer_->Before(*this, node);
   const std::vector<ValueType> types = InferTypes(node);
   CheckSizes(node, types);

@@ -11,6 +11,7 @@
 #include "compiler/onnx/batch/find_batch.h"
 #include "compiler/onnx/batch/weight_copies.h"
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/proto_convert.h"
 
 namespace gradloom {
 namespace {
@@ -368,15 +369,40 @@ ImportedGraph ImportDeclaredBatch(const ModelFile& file, const ImportOptions& op
   return imported;
 }
 
+// Adds advice to the refusal of a file in which the first input of floating-point numbers has a single axis, which is taken for the batch:
+// it is more likely one sample, exported without an axis for the batch.
+Error OfSingleSample(const ModelFile& file, const ImportOptions& options, const BatchNumbers& batch, const Error& error) {
+  if (error.code() != ErrorCode::kShape) return error;
+  std::set<std::string> initializers;
+  for (const auto& tensor : file.proto.graph().initializer()) initializers.insert(tensor.name());
+  for (const auto& info : file.proto.graph().input()) {
+    const auto& shape = info.type().tensor_type().shape();
+    const std::optional<DType> dtype = DTypeFromProto(info.type().tensor_type().elem_type());
+    if (initializers.contains(info.name()) || !dtype || !IsFloating(*dtype) || shape.dim_size() == 0) continue;
+    const bool is_batch = shape.dim(0).has_dim_value() ? DeclaredBatchAxis(info, batch.declared, options) == 0
+                                                       : SymbolOf(shape.dim(0), info.name(), 0) == batch.symbol;
+    if (!is_batch || shape.dim_size() != 1) return error;
+    const std::string advice = "if the input '" + Escaped(info.name()) +
+                               "', which has a single axis, is one sample, the file has no axis " +
+                               "for the batch: export it with an example of shape [1, features] (PyTorch: x.unsqueeze(0))";
+    return {error.code(), error.message(), error.where(), advice + (error.help().empty() ? "" : "; otherwise " + error.help())};
+  }
+  return error;
+}
+
 ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
   const BatchNumbers batch = BatchNumbersOf(model.file(), options);
   ImportOptions for_one = options;
   for_one.open_batch = 1;
   const BatchNumbers open = batch.declared == 0 ? BatchNumbersOf(model.file(), for_one) : BatchNumbers();
-  ImportedGraph imported =
-      open.symbol.empty() ? ImportDeclaredBatch(model.file(), options, batch) : ImportOpenBatch(model.file(), options, for_one, open);
-  imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
-  return imported;
+  try {
+    ImportedGraph imported =
+        open.symbol.empty() ? ImportDeclaredBatch(model.file(), options, batch) : ImportOpenBatch(model.file(), options, for_one, open);
+    imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
+    return imported;
+  } catch (const Error& error) {
+    throw OfSingleSample(model.file(), options, open.symbol.empty() ? batch : open, error);
+  }
 }
 
 }  // namespace

@@ -116,6 +116,28 @@ const Rewritten kRewritten[] = {
      "{ a = Reshape (x, s) b = Add (a, c) y = Reshape (b, t) }",
      {3, 3, 2},
      {1, 3, 2}},
+    {"a Transpose to time first that a tool has written as a Reshape",
+     "g (float[1, 5, 3] x) => (float[1, 2] y) <int64[3] s = {5, 1, 3}, int64[1] first = {0}, "
+     "float[1, 2, 3] w = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, float[1, 2, 2] r = {0.1, 0.2, 0.3, 0.4}> "
+     "{ t = Reshape (x, s) a, h = RNN <hidden_size = 2> (t, w, r) y = Squeeze (h, first) }",
+     {3, 2},
+     {1, 2}},
+    {"one of steps of one number",
+     "g (float[1, 5, 1] x) => (float[1, 2] y) <int64[3] s = {5, 1, 1}, int64[1] first = {0}, float[1, 2, 1] w = {0.1, 0.2}, "
+     "float[1, 2, 2] r = {0.1, 0.2, 0.3, 0.4}> { t = Reshape (x, s) a, h = RNN <hidden_size = 2> (t, w, r) y = Squeeze (h, first) }",
+     {3, 2},
+     {1, 2}},
+    {"channels as rows",
+     "g (float[1, 4, 3] x) => (float[1, 4, 3] y) <int64[3] s = {4, 1, 3}, int64[3] b = {1, 4, 3}, float[1, 1, 1] w = {0.5}> "
+     "{ t = Reshape (x, s) a = Conv (t, w) y = Reshape (a, b) }",
+     {3, 4, 3},
+     {1, 4, 3}},
+    {"everything of one sample in one row",
+     "g (float[1, 2, 2] x) => (float[1, 3] y) <float[4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}> "
+     "{ a = Flatten <axis = 0> (x) y = MatMul (a, w) }",
+     {3, 3},
+     {1, 3}},
+    {"the same with an axis from the end", "g (float[1, 2, 2] x) => (float[1, 4] y) { y = Flatten <axis = -3> (x) }", {3, 4}, {1, 4}},
     {"what is best, written into zeros",
      "g (float[1, 4] x) => (float[1, 4] y) <int64[1] k = {2}, float[1, 4] z = {0, 0, 0, 0}> "
      "{ v, i = TopK (x, k) y = ScatterElements <axis = -1> (z, i, v) }",
@@ -289,6 +311,20 @@ const Refused kRefused[] = {
      "g (float[1, 3] x) => (float[2] y) <int64[1] s = {-1}, float[3, 2] w = {1, 2, 3, 4, 5, 6}> { a = Reshape (x, s) [node] y = MatMul (a, "
      "w) }",
      "Incompatible dim"},
+    {"features of one sample without an axis for the batch",
+     "g (float[4] x) => (float[2] y) <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { [node] y = MatMul (x, w) }", "Incompatible dim"},
+    {"steps of all samples, written as one sequence",
+     "g (float[1, 5, 3] x) => (float[5, 2] y) <int64[3] s = {5, 1, 3}, int64[1] axis = {1}, "
+     "float[1, 2, 3] w = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, float[1, 2, 2] r = {0.1, 0.2, 0.3, 0.4}, float[5, 2] c = {1, 2, 3, 4, 5, 6, 7, 8, "
+     "9, 10}> { t = Reshape (x, s) [node] a, h = RNN <hidden_size = 2> (t, w, r) b = Squeeze (a, axis) d = Squeeze (b, axis) y = Add (d, "
+     "c) }",
+     "its sequence would have the steps of all samples"},
+    {"a state that is an input",
+     "g (float[1, 5, 3] x, float[1, 1, 2] h) => (float[1, 1, 2] y) <int64[1] axis = {1}, float[1, 2, 3] w = {0.1, 0.2, 0.3, 0.4, 0.5, "
+     "0.6}, "
+     "float[1, 2, 2] r = {0.1, 0.2, 0.3, 0.4}> "
+     "{ t = Transpose <perm = [1, 0, 2]> (x) i = Mul (h, h) [node] a, y = RNN <hidden_size = 2> (t, w, r, , , i) }",
+     "--value INPUT=0 makes it a constant"},
     {"rows that differ", "g (float[4, 1] x) => (float[4, 1] y) <float[4, 1] c = {1, 2, 3, 4}> { [node] y = Add (x, c) }",
      "Incompatible dim"},
     {"heads of which the samples come first",

@@ -27,6 +27,11 @@ void BatchApplication::Apply(Emitter& emitter, Node& node, const BatchChange& ch
   if (change.groups > 0) {
     node.attributes.set("group", change.groups * batch_);
     if (change.samples_in_channels) MoveSamplesToChannels(emitter, node);
+  } else if (!change.permutation.empty()) {
+    node.op = "Transpose";
+    node.attributes = {};
+    node.attributes.set("perm", change.permutation);
+    node.inputs.resize(1);
   } else if (change.of_shape) {
     node.attributes.set("shape", NumbersOf(change));
   } else {

@@ -40,6 +40,8 @@ struct BatchChange {
   bool added = false;
   // Whether the change is to no operand but to the attribute `shape` of a node that draws random numbers, which becomes `entries`.
   bool of_shape = false;
+  // If not empty, the change is to no operand: a Reshape becomes a Transpose of its operand with this permutation.
+  std::vector<int64_t> permutation = {};
   // For a value computed from random numbers: the nodes that draw them and their axes over samples. Other samples get numbers of their own,
   // so these nodes are changed in the next walk, and in this one the value is repeated.
   std::vector<std::pair<size_t, int>> draws = {};
@@ -87,6 +89,8 @@ struct BatchChanges {
     // The first possibility follows from the extents. It may still be wrong if something fails later: of two axes of extent 1, one is that
     // of the sample.
     bool evident = false;
+    // Whether later possibilities are Transposes, which have no effect for one sample and which tools have written as Reshapes.
+    bool transposes = false;
     bool unconfirmed() const { return !evident || taken > 0; }
   };
   std::vector<Merge> merges;

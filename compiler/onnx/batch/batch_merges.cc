@@ -34,8 +34,8 @@ bool BatchChanges::NextCombination() {
   return true;
 }
 
-int BatchProver::Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident,
-                        const std::string& why) {
+int BatchProver::Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident, const std::string& why,
+                        bool transposes) {
   const Shape &in = was.inputs[0], &out = was.outputs[0];
   auto merge = std::find_if(found_.merges.begin(), found_.merges.end(),
                             [&](const BatchChanges::Merge& other) { return other.in == in && other.out == out && other.axis == axis; });
@@ -45,7 +45,8 @@ int BatchProver::Merged(const Node& node, const Emitted& was, int axis, const st
     if (!tell && (evident || ways.size() == 1)) return ways[0];
     if (!tell) Refuse(node, why);
     if (!evident && !found_.ambiguous) found_.ambiguous = Refusal(node, why);
-    merge = found_.merges.insert(merge, {.in = in, .out = out, .axis = axis, .ways = ways.size(), .evident = evident});
+    merge = found_.merges.insert(merge,
+                                 {.in = in, .out = out, .axis = axis, .ways = ways.size(), .evident = evident, .transposes = transposes});
   }
   if (merge->ways != ways.size()) Refuse(node, why);
   return ways[merge->taken];

@@ -125,6 +125,23 @@ namespace {
 
 int64_t Ones(const Shape& shape) { return std::count(shape.begin(), shape.end(), 1); }
 
+// The Transposes with the same effect as a Reshape from `in` to `out`, which move the axis `axis` of extent 1 elsewhere.
+std::vector<std::vector<int64_t>> TransposesLike(const Shape& in, const Shape& out, int axis) {
+  std::vector<std::vector<int64_t>> found;
+  if (in.rank() != out.rank()) return found;
+  for (int to = 0; to < out.rank(); ++to) {
+    std::vector<int64_t> permutation;
+    for (int i = 0; i < in.rank(); ++i) {
+      if (i != axis) permutation.push_back(i);
+    }
+    permutation.insert(permutation.begin() + to, axis);
+    bool same = to != axis;
+    for (int i = 0; same && i < out.rank(); ++i) same = out[i] == in[static_cast<int>(permutation[static_cast<size_t>(i)])];
+    if (same) found.push_back(std::move(permutation));
+  }
+  return found;
+}
+
 }  // namespace
 
 // In element order the batch is a factor of the size: `outer` whole batches follow each other, and neighbouring samples are `stride`
@@ -170,6 +187,18 @@ void BatchProver::ProveReshape(Emitter& emitter, const Node& node, const Emitted
                    "the target " + Shape(target).ToString() + " has the batch of one after other axes, and its input has it before them");
   } else if (own.empty() && shared.size() > 1) {
     Refuse(node, "the target " + Shape(target).ToString() + " merges the batch with one of several axes, and it is ambiguous which");
+  } else if (found_.declared == 1 && own.empty() && shared.size() == 1 && extent == 1) {
+    // Converters write a Transpose to time first so. Then the samples do not follow each other along the first axis.
+    const std::vector<std::vector<int64_t>> transposes = TransposesLike(was.inputs[0], out, axis);
+    for (size_t i = 0; i < transposes.size(); ++i) ways.push_back(out.rank() + static_cast<int>(i));
+    if (!transposes.empty()) {
+      found = Merged(node, was, axis, ways, true, "it is ambiguous whether " + Shape(target).ToString() + " has its axes in another order",
+                     true);
+    }
+    if (found >= out.rank()) {
+      changes.push_back({.axis = -1, .entries = {}, .permutation = transposes[static_cast<size_t>(found - out.rank())]});
+      return;
+    }
   }
   if (found < 0) Refuse(node, "the target " + Shape(target).ToString() + " splits the batch axis of its input " + was.inputs[0].ToString());
   next_outer_ = behind[static_cast<size_t>(found)] * out[found] / (stride * found_.declared);
@@ -293,6 +322,10 @@ void BatchProver::ProveStates(Emitter& emitter, const Node& node, const Emitted&
   const Graph& graph = emitter.graph();
   const int layout = static_cast<int>(node.attributes.Int("layout", 0)), batch_axis = layout == 0 ? 1 : 0;
   const Shape& x = graph.value(node.inputs[0]).shape;
+  if (x.rank() == 3 && x[1 - batch_axis] != was.inputs[0][1 - batch_axis] &&
+      std::any_of(found_.merges.begin(), found_.merges.end(), [](const BatchChanges::Merge& merge) { return merge.transposes; })) {
+    Refuse(node, "its sequence would have the steps of all samples, one after the other");
+  }
   if (x.rank() != 3 || x[batch_axis] == was.inputs[0][batch_axis]) return;
   for (size_t k = 4; k < std::min<size_t>(node.inputs.size(), 7); ++k) {
     if (node.inputs[k] == kNoValue) continue;
@@ -300,7 +333,9 @@ void BatchProver::ProveStates(Emitter& emitter, const Node& node, const Emitted&
     const Shape& state = graph.value(node.inputs[k]).shape;
     if (axis >= state.rank() || state[axis] == x[batch_axis]) continue;
     if (state[axis] != was.inputs[0][batch_axis] || PeriodAlong(emitter, node.inputs[k], axis) != 1) {
-      Refuse(node, "its operand " + std::to_string(k) + " " + state.ToString() + " has that batch size and differs between samples");
+      const bool given = emitter.Constant(emitter.Computed(node.inputs[k])) == nullptr;
+      Refuse(node, "its operand " + std::to_string(k) + " " + state.ToString() + " has that batch size and differs between samples" +
+                       (given ? " (if it is an input that is zeros in training, --value INPUT=0 makes it a constant)" : ""));
     }
     changes.push_back({.operand = static_cast<int>(k), .axis = axis, .entries = {}});
   }

@@ -46,7 +46,8 @@ class BatchProver {
   void FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was);
   void FollowCounted(const Graph& graph, const Node& node, const std::vector<ValueId>& results);
   int64_t CountedBy(const Graph& graph, ValueId id) const;
-  int Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident, const std::string& why);
+  int Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident, const std::string& why,
+             bool transposes = false);
   void FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was);
   bool MayTile(const Graph& graph, const Node& node, const Emitted& was) const;
   Shard ShardOf(const Graph& graph, ValueId id, const Shape& was) const;
