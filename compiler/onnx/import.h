@@ -144,8 +144,8 @@ struct ImportOptions {
   // decide which axis is the batch. Error(kConfig) for a name that is not an input, another number of elements, several of them for an
   // input with the batch, or one that the type cannot represent.
   std::map<std::string, std::vector<double>> numbers;
-  // Graph outputs to compute, by name; empty: all. Nodes that these outputs do not need are removed. Not used with a file's own algorithm.
-  // Error(kConfig) for a name that is not an output.
+  // Graph outputs to compute, by name; empty: all. Nodes that these outputs do not need are removed. A value that a node of the main graph
+  // produces can be one, too; it follows the file's outputs. Not used with a file's own algorithm. Error(kConfig) for any other name.
   std::vector<std::string> outputs;
   // The maximum number of nodes that the unrolling of a loop with a known number of iterations may produce. A larger loop is executed as a
   // loop at run time.

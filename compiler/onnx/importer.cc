@@ -93,6 +93,16 @@ void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
       throw Error(ErrorCode::kUnsupported, "a graph output must be a tensor", where);
     }
   }
+  if (KeepsAll()) return;
+  // Values inside the graph that are asked for as outputs.
+  const auto& listed = graph.output();
+  for (const std::string& name : options_.outputs) {
+    if (std::any_of(listed.begin(), listed.end(), [&](const onnx::ValueInfoProto& info) { return info.name() == name; })) continue;
+    const Binding* binding = Find(name, scope);
+    if (binding == nullptr || binding->tensor == kNoValue)
+      throw Error(ErrorCode::kUnsupported, "a value that is asked for as an output must be a tensor", "value '" + Escaped(name) + "'");
+    AddOutput(name, binding->tensor);
+  }
 }
 
 // Adds the numbers of valid elements of an output as outputs.

@@ -37,11 +37,17 @@ void KeepIf(Repeated& list, Keep keep) {
   list.DeleteSubrange(kept, list.size() - kept);
 }
 
-void CheckNames(const std::vector<std::string>& names, const onnx::GraphProto& graph) {
+// `inner`: names that nodes of the graph produce are correct, too.
+void CheckNames(const std::vector<std::string>& names, const onnx::GraphProto& graph, bool inner) {
   std::vector<std::string> known;
   for (const onnx::ValueInfoProto& output : graph.output()) known.push_back(output.name());
+  Names produced;
+  for (const onnx::NodeProto& node : graph.node()) {
+    if (inner) produced.insert(node.output().begin(), node.output().end());
+  }
+  produced.erase("");
   for (const std::string& name : names) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (produced.contains(name) || std::find(known.begin(), known.end(), name) != known.end()) continue;
     throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(name) + "'", "",
                 Suggestion(name, known, "its outputs are: " + JoinedNames(known)));
   }
@@ -63,15 +69,15 @@ std::vector<bool> NodesNeededFor(const onnx::GraphProto& graph, Names& needed) {
 
 }  // namespace
 
-std::vector<bool> NodesNeededFor(const onnx::GraphProto& graph, const std::vector<std::string>& outputs) {
-  CheckNames(outputs, graph);
-  Names needed(outputs.begin(), outputs.end());
+std::vector<bool> NodesNeededFor(const onnx::GraphProto& graph, const std::vector<std::string>& values) {
+  CheckNames(values, graph, /*inner=*/true);
+  Names needed(values.begin(), values.end());
   return NodesNeededFor(graph, needed);
 }
 
 void KeepOutputs(const std::vector<std::string>& names, onnx::ModelProto& model) {
   onnx::GraphProto& graph = *model.mutable_graph();
-  CheckNames(names, graph);
+  CheckNames(names, graph, /*inner=*/false);
   Names needed(names.begin(), names.end());
   KeepIf(*graph.mutable_output(), [&](const onnx::ValueInfoProto& output) { return needed.contains(output.name()); });
   const std::vector<bool> keep = NodesNeededFor(graph, needed);

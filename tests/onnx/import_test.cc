@@ -530,6 +530,24 @@ TEST(Import, OmitsUnrequestedOutputs) {
   EXPECT_NE(message.find("did you mean 'y'?"), std::string::npos) << message;
 }
 
+// A value inside the model can be an output, too. What only others need is removed then.
+TEST(Import, MakesInnerValuesOutputs) {
+  const std::string text = Onnx(R"(g (float[N, 2] x) => (int64[N] c) <float[2, 3] w = {1, 2, 3, 4, 5, 6}>
+{
+  s = MatMul (x, w)
+  c = ArgMax <axis = 1, keepdims = 0> (s)
+})");
+  const ImportedGraph inner = ImportText(text, {.batch = 4, .outputs = {"s"}});
+  EXPECT_EQ(Operators(*inner.graph), "MatMul");
+  ASSERT_EQ(inner.graph->outputs.size(), 1u);
+  EXPECT_EQ(inner.graph->value(inner.graph->outputs[0]).name, "s");
+  const ImportedGraph both = ImportText(text, {.batch = 4, .outputs = {"s", "c"}});
+  ASSERT_EQ(both.graph->outputs.size(), 2u);
+  EXPECT_EQ(both.graph->value(both.graph->outputs[0]).name, "c");
+  EXPECT_EQ(both.graph->value(both.graph->outputs[1]).name, "s");
+  for (const char* none : {"w", "x", ""}) EXPECT_EQ(FailureOf(text, {.batch = 4, .outputs = {none}}), ErrorCode::kConfig) << none;
+}
+
 TEST(Import, ErrorsNameTheNode) {
   std::string message;
   EXPECT_EQ(FailureOf(Onnx("g (float[2,3] x, float[4,5] z) => (float[2,5] y) { [bad] y = MatMul(x, z) }"), {}, &message),

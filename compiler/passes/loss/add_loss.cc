@@ -19,6 +19,23 @@ namespace {
 // cross_entropy of an output that is already a softmax.
 constexpr std::string_view kOfProbabilities = "cross_entropy_of_probabilities";
 
+// Advice for an output without a gradient, such as the class of the largest score: the floating-point value behind it.
+std::string HelpOfChoice(const Graph& graph, ValueId output) {
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    if (std::find(node->outputs.begin(), node->outputs.end(), output) == node->outputs.end()) continue;
+    if (node->inputs.empty() || node->inputs[0] == kNoValue) return "";
+    const Value& from = graph.value(node->inputs[0]);
+    if (IsFloating(from.dtype)) {
+      return from.role == Role::kActivation
+                 ? Escaped(node->op) + " computes it from '" + Escaped(from.name) + "' " + graph.type(node->inputs[0]).ToString() +
+                       ": compare that with --outputs '" + Escaped(from.name) + "' and a loss of it"
+                 : "";
+    }
+    output = node->inputs[0];
+  }
+  return "";
+}
+
 class LossBuilder {
  public:
   LossBuilder(GraphBuilder& builder, const LossTerm& term, LossOperands& operands)
@@ -30,7 +47,7 @@ class LossBuilder {
       throw Error(
           ErrorCode::kType,
           "the output '" + Escaped(b_.graph().value(output_).name) + "' is " + b_.graph().type(output_).ToString() + ", not floating-point",
-          Where());
+          Where(), HelpOfChoice(b_.graph(), output_));
     }
     CheckRange("label_smoothing", term.label_smoothing, term.label_smoothing >= 0 && term.label_smoothing <= 1, "from 0 to 1");
     CheckRange("beta", term.beta, term.beta >= 0, "at least 0");

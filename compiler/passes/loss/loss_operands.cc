@@ -83,8 +83,12 @@ ValueId LossOperands::Output(const std::string& name, const std::string& where) 
   const Graph& graph = b_.graph();
   if (name.empty() && !graph.outputs.empty()) return graph.outputs.front();
   if (const ValueId id = FindOutput(name); id != kNoValue) return id;
-  throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(name) + "'", where,
-              Suggestion(name, OutputNames(), "its outputs are: " + JoinedNames(OutputNames())));
+  const auto& inside = graph.values();
+  const auto is_named = [&](const Value& value) { return value.name == name && value.role == Role::kActivation; };
+  const std::string help = std::any_of(inside.begin(), inside.end(), is_named)
+                               ? "it is a value inside the model: name it as an output, too, with --outputs '" + Escaped(name) + "'"
+                               : Suggestion(name, OutputNames(), "its outputs are: " + JoinedNames(OutputNames()));
+  throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(name) + "'", where, help);
 }
 
 void LossOperands::CheckIsNoOutput(const std::string& name, const ValueType& type, const std::string& where) const {
