@@ -120,6 +120,7 @@ class Compiler {
     const auto start = Clock::now();
     Place(whole.context);
     RunStage(whole.context, options_.control, PassStage::kBatch);
+    WarnOfNoGradient(whole.context);
     Entry entry = EntryOf(request, whole.imported, whole.context, PlacesOf(request, whole));
     const Replicas replicas{.graphs = {{entry.batch, &whole.context.graph}},
                             .shards = std::vector<BatchShard>(static_cast<size_t>(copies()), {0, entry.batch})};
@@ -158,6 +159,7 @@ class Compiler {
     const auto import_at = [&](int64_t size, const ImportOptions& reading) { return ImportAtSize(request, batch, size, reading); };
     const DividedBatch divided = DivideGraph(import_at, options_, batch, copies(), inner);
     const PassContext& whole = divided.whole->context;
+    WarnOfNoGradient(whole);
     Entry entry = EntryOf(request, divided.whole->imported, whole, {});  // DivideEntry knows the axes
     DivideEntry(*divided.replication, whole.graph, entry);
     Replicas replicas{.shards = DivideBatch(batch, copies()), .divided = true, .non_contiguous = NonContiguousFeeds(whole.graph, entry)};
@@ -209,6 +211,15 @@ class Compiler {
 
   void Place(PassContext& context) {
     if (stages_.count > 1) context.stages = &stages_;
+  }
+
+  // Such a step changes no weight.
+  void WarnOfNoGradient(const PassContext& context) {
+    const bool steps = context.kind == EntryKind::kStep || context.kind == EntryKind::kAccumulate;
+    if (!steps || options_.recipe.UsesFileAlgorithm() || report_.trained_elements == 0 || !context.gradients.empty()) return;
+    const std::string warning =
+        "the loss depends on no trained weight, so training changes nothing: choose another --loss, of an output to which weights lead";
+    if (std::find(report_.warnings.begin(), report_.warnings.end(), warning) == report_.warnings.end()) report_.warnings.push_back(warning);
   }
 
   // PyTorch refuses such batches. `apart`: each device has statistics of its own samples.

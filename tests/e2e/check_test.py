@@ -10,8 +10,10 @@ import unittest
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+onnxruntime.disable_telemetry_events()
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 
 
@@ -103,6 +105,67 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(sum("layer" in line for line in lines), 100)
         self.assertTrue(any(line.startswith("trained") and "and 30 more" in line for line in lines), lines[-4:])
         self.assertEqual(len(json.loads(self.check(model, "--loss", "mse", "--json").stdout)["trained"]), count)
+
+    def test_an_output_without_a_type(self):
+        """As users add a value to the outputs of a file, by its name alone; onnxruntime takes such files."""
+        model = onnx.parser.parse_model(
+            """<ir_version: 10, opset_import: ["" : 17]> g (float[N, 2] x) => (float[N, 3] y)
+            <float[2, 3] w = {1,2,3,4,5,6}> { h = MatMul (x, w)  y = Tanh (h) }"""
+        )
+        model.graph.output.append(onnx.ValueInfoProto(name="h"))
+        onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        done = self.check(model, "--loss", "mse(h, target)")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("6 parameters trained", done.stdout)
+        self.assertIn("h ", self.check(model, verb="inspect").stdout)
+
+    def test_one_sample_without_an_axis_for_the_batch(self):
+        for size in ("14", "batch_size"):
+            model = onnx.parser.parse_model(
+                f"""<ir_version: 10, opset_import: ["" : 17]> g (float[{size}] state, float[14, 2] w) => (float[2] y)
+                {{ y = MatMul (state, w) }}"""
+            )
+            model.graph.initializer.append(numpy_helper.from_array(np.sin(np.arange(28, dtype="float32")).reshape(14, 2), "w"))
+            done = self.check(model)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("if the input 'state', which has a single axis, is one sample, the file has no axis for the batch", done.stderr)
+
+    def test_a_file_that_ends_with_the_class(self):
+        """The message says how to train the scores that it is chosen from."""
+        model = onnx.parser.parse_model(
+            """<ir_version: 10, opset_import: ["" : 17]> g (float[N, 2] x) => (int32[N] y)
+            <float[2, 3] w = {1,2,3,4,5,6}> { scores = MatMul (x, w)  c = ArgMax <axis = 1, keepdims = 0> (scores)  y = Cast <to = 6> (c) }"""
+        )
+        done = self.check(model)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("ArgMax computes it from 'scores' float32[32,3]: compare that with --outputs 'scores'", done.stderr)
+        done = self.check(model, "--loss", "cross_entropy(scores, label)")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("it is a value inside the model: name it as an output, too, with --outputs 'scores'", done.stderr)
+        for flags in (["--outputs", "scores"], ["--outputs", "scores", "--outputs", "y", "--loss", "cross_entropy(scores, label)"]):
+            done = self.check(model, *flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("6 parameters trained", done.stdout)
+        # The trained file ends as before.
+        runs = os.path.dirname(self.path)
+        words = ["--loss", "cross_entropy(scores, label)", "--data", "random:8", "--batch", "4", "--epochs", "1", "--out", runs, "--name", "scored"]
+        done = self.check(model, "--outputs", "scores", *words, verb="train")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        trained = onnx.load(os.path.join(runs, "scored", "export", "model.onnx")).graph
+        self.assertEqual([output.name for output in trained.output], ["y"])
+        self.assertFalse(np.array_equal(numpy_helper.to_array(trained.initializer[0]), np.arange(1, 7).reshape(2, 3)))
+
+    def test_the_loss_is_guessed_from_an_output_with_weights(self):
+        """Other outputs may be numbers about the model, as in policies of ML-Agents, or an input that is passed on."""
+        model = onnx.parser.parse_model(
+            """<ir_version: 10, opset_import: ["" : 17]> g (float[N, 2] x) => (float[1] version, float[N, 2] passed, float[N, 3] action)
+            <float[1] version = {3}, float[2, 3] w = {1,2,3,4,5,6}> { passed = Identity (x)  action = MatMul (x, w) }"""
+        )
+        self.assertIn("cross_entropy(action, target)", self.check(model).stdout)
+        for loss in ("mse(version, target)", "mse(passed, target)"):
+            said = self.check(model, "--loss", loss).stdout
+            self.assertIn("warning the loss depends on no trained weight, so training changes nothing", said)
+        self.assertNotIn("warning", self.check(model, "--loss", "mse(action, target)").stdout)
 
     def test_rates_of_parameters(self):
         """Factors of the learning rate and weight decay, where the configuration has any; as JSON always."""

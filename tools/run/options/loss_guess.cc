@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/error.h"
 
@@ -53,11 +54,37 @@ std::string_view LastFunction(const Graph& graph, ValueId output) {
   return axis == 1 || axis == 1 - rank ? "Softmax" : "";
 }
 
-// The first output that can be trained: classifiers may also have the predicted class as an output.
-ValueId FirstFloating(const Graph& graph) {
-  const auto found =
-      std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) { return IsFloating(graph.value(id).dtype); });
-  return found == graph.outputs.end() ? graph.outputs.front() : *found;
+// By value: whether tensors of the model with several floating-point numbers lead to it, which may be weights.
+std::vector<bool> ReachedByTensors(const Graph& graph) {
+  std::vector<bool> reached(static_cast<size_t>(graph.num_values()));
+  const auto is_reached = [&](ValueId id) {
+    if (id == kNoValue) return false;
+    const Value& value = graph.value(id);
+    const bool tensor = value.role == Role::kConst || value.role == Role::kParam;
+    return reached[static_cast<size_t>(id)] || (tensor && IsFloating(value.dtype) && value.shape.elements() > 1);
+  };
+  for (const Node& node : graph.nodes) {
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), is_reached)) continue;
+    for (const ValueId id : node.outputs) {
+      if (id != kNoValue) reached[static_cast<size_t>(id)] = true;
+    }
+  }
+  return reached;
+}
+
+// The first floating-point output that the model's tensors lead to: classifiers may also have the predicted class as an output, policies
+// numbers about the model, and others pass an input on as one. If there is none, the first of other outputs that they lead to, for which
+// the loss has advice.
+ValueId FirstTrainable(const Graph& graph) {
+  const std::vector<bool> reached = ReachedByTensors(graph);
+  const auto is_floating = [&](ValueId id) { return IsFloating(graph.value(id).dtype); };
+  const auto is_reached = [&](ValueId id) { return reached[static_cast<size_t>(id)]; };
+  const auto is_both = [&](ValueId id) { return is_floating(id) && is_reached(id); };
+  const auto &begin = graph.outputs.begin(), &end = graph.outputs.end();
+  auto found = std::find_if(begin, end, is_both);
+  if (found == end) found = std::find_if(begin, end, is_reached);
+  if (found == end) found = std::find_if(begin, end, is_floating);
+  return found == end ? graph.outputs.front() : *found;
 }
 
 }  // namespace
@@ -79,7 +106,7 @@ void WarnOfSecondFunction(const std::vector<LossTerm>& losses, const Graph& grap
 
 LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes) {
   if (graph.outputs.empty()) throw Error(ErrorCode::kGraph, "the model has no output to train");
-  const ValueId first = FirstFloating(graph);
+  const ValueId first = FirstTrainable(graph);
   const Value& output = graph.value(first);
   const std::string_view last = LastFunction(graph, first);
   LossTerm term;

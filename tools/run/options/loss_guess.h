@@ -9,9 +9,9 @@
 
 namespace gradloom {
 
-// A loss of the first output and `target`: cross_entropy for scores of several classes, cross_entropy_of_probabilities for a softmax and
-// other probabilities of classes, bce for a sigmoid, mse otherwise; for a single number, that number without a target. A line of `notes`
-// tells which. Throws Error(kGraph) for a graph without outputs.
+// A loss of the first floating-point output to which tensors of the model lead, and `target`: cross_entropy for scores of several classes,
+// cross_entropy_of_probabilities for a softmax and other probabilities of classes, bce for a sigmoid, mse otherwise; for a single number,
+// that number without a target. A line of `notes` tells which. Throws Error(kGraph) for a graph without outputs.
 LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes);
 
 // Adds a warning for each loss that expects scores but gets probabilities: it would apply the function a second time, which trains badly.
