@@ -134,7 +134,7 @@ ROWS = {
     "A07": ("4 bytes too many", lambda: whole() + b"\xde\xad\xbe\xef", "E-PARSE", ["byte "]),
     "A08": ("a field that claims 2 GiB", lambda: b"\x08\x0a" + b"\x3a" + varint((1 << 31) - 1), "E-PARSE", ["claims 2147483647 bytes"]),
     "A09": ("a number of 11 bytes", lambda: b"\x08" + b"\xff" * 10 + b"\x01", "E-PARSE", ["more than ten bytes"]),
-    "A10": ("If 30 deep without types", lambda: nested_ifs(30), "E-TYPE", ["output 'y'", "type"]),
+    "A10": ("If 30 deep without types", lambda: nested_ifs(30), "E-LIMIT", ["nested more than 16 deep", "if30"]),
     "A11": ("If 2,000 deep", lambda: deep_ifs(2000), "E-PARSE", ["nested deeper than 64"]),
     "A12": ("a checkpoint of onnxruntime-training", lambda: b"\x08\x00\x00\x00ODTC\xf4\xff\xff\xff" + bytes(90), "E-PARSE",
             ["this is a checkpoint of onnxruntime-training", "export_model_for_inferencing"]),
