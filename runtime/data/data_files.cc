@@ -25,20 +25,6 @@ std::string Warning(const std::string& column, int64_t count, const std::string&
   return std::to_string(count) + " values of column '" + Escaped(column) + "' are NaN or infinite, the first at " + first;
 }
 
-// Warns of values in an array that are not finite.
-void WarnOfNans(const std::string& name, const Tensor& column, bool may_be_missing, const std::string& where,
-                std::vector<std::string>& warnings) {
-  if (!IsFloating(column.dtype()) || column.elements() == 0) return;
-  const int64_t row_elements = column.elements() / column.shape()[0];
-  int64_t count = 0, first = 0;
-  for (int64_t i = 0; i < column.elements(); ++i) {
-    const double value = ElementAsDouble(column.view(), i);
-    const bool expected = std::isfinite(value) || (may_be_missing && std::isnan(value));
-    if (!expected && count++ == 0) first = i / row_elements;
-  }
-  if (count > 0) warnings.push_back(Warning(name, count, where + " row " + std::to_string(first)));
-}
-
 std::map<std::string, Tensor> LoadTable(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options,
                                         LoadedData& loaded) {
   std::vector<CsvSelection> selections;
@@ -128,6 +114,19 @@ DataFileKind KindOfFormat(const DataFile& file) {
 
 }  // namespace
 
+void WarnOfNans(const std::string& name, const Tensor& column, bool may_be_missing, const std::string& where,
+                std::vector<std::string>& warnings) {
+  if (!IsFloating(column.dtype()) || column.elements() == 0) return;
+  const int64_t row_elements = column.elements() / column.shape()[0];
+  int64_t count = 0, first = 0;
+  for (int64_t i = 0; i < column.elements(); ++i) {
+    const double value = ElementAsDouble(column.view(), i);
+    const bool expected = std::isfinite(value) || (may_be_missing && std::isnan(value));
+    if (!expected && count++ == 0) first = i / row_elements;
+  }
+  if (count > 0) warnings.push_back(Warning(name, count, where + " row " + std::to_string(first)));
+}
+
 std::vector<std::shared_ptr<const CsvClasses>> ClassesOf(const std::string& feed, const NamedClasses& named) {
   const auto found = named.find(feed);
   return found == named.end() ? std::vector<std::shared_ptr<const CsvClasses>>() : found->second;
@@ -139,7 +138,7 @@ DataFileKind KindOfDataFile(const DataFile& file) {
   if (path.ends_with(".npz")) return DataFileKind::kNpz;
   if (path.ends_with(".npy")) return DataFileKind::kNpy;
   if (path.ends_with(".bin")) return DataFileKind::kTokens;
-  if (path.ends_with(".tar")) return DataFileKind::kArchive;
+  if (path.ends_with(".tar") && !std::filesystem::is_directory(path)) return DataFileKind::kArchive;
   if (IsIdxName(path)) return DataFileKind::kIdx;
   const std::string_view name = WithoutGz(path);
   if (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt")) return DataFileKind::kTable;
@@ -152,6 +151,9 @@ DataFileKind KindOfDataFile(const DataFile& file) {
   if (path.ends_with(".onnx")) {
     throw Error(ErrorCode::kData, "this is a model, not data", Escaped(path, 4096),
                 "name the model first: gradloom train model.onnx --data train.csv");
+  }
+  if (path.ends_with(".tar.gz") || path.ends_with(".tgz")) {
+    throw Error(ErrorCode::kData, "the archive is compressed", Escaped(path, 4096), "unpack it first (gunzip): rows are read in any order");
   }
   if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, and suggests a file with a similar name
   throw Error(ErrorCode::kData, "the file's name does not tell what kind of data it holds", Escaped(path, 4096),

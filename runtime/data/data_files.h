@@ -45,6 +45,10 @@ struct LoadedData {
   std::vector<std::string> warnings;
 };
 
+// Adds a warning if an array has values that are not finite: how many, and where the first is.
+void WarnOfNans(const std::string& name, const Tensor& column, bool may_be_missing, const std::string& where,
+                std::vector<std::string>& warnings);
+
 enum class DataFileKind { kNpz, kNpy, kTable, kIdx, kIdxSet, kTokens, kImages, kArchive };
 
 // The path of data, and its format if the name does not determine it.

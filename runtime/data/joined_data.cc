@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <iterator>
-#include <limits>
 #include <map>
 #include <memory>
 #include <new>
@@ -34,31 +32,74 @@ int RecordUnreadable(const char* folder, int error) {
   return 1;
 }
 
-constexpr int64_t kMaxRange = 100'000;
+constexpr size_t kMaxPatterns = 100'000;
 
-// A pattern for each number of its first range: "{08..10}" is 08, 09 and 10, as in a shell. Just the pattern, if it has no range.
-std::vector<std::string> WithoutRange(const std::string& pattern) {
-  for (size_t open = pattern.find('{'); open != std::string::npos; open = pattern.find('{', open + 1)) {
-    std::string_view rest = std::string_view(pattern).substr(open + 1);
-    const std::optional<int64_t> first = TakeNumber<int64_t>(rest);
-    if (!first || *first < 0 || !rest.starts_with("..")) continue;
-    const size_t digits = static_cast<size_t>(rest.data() - pattern.data()) - open - 1;
-    rest.remove_prefix(2);
-    const std::optional<int64_t> last = TakeNumber<int64_t>(rest);
-    if (!last || !rest.starts_with('}')) continue;
-    if (*last < *first || *last - *first >= kMaxRange) {
-      throw Error(ErrorCode::kData, "this range of a pattern does not ascend, or is too large", Escaped(pattern, 4096),
-                  "'{000..099}' means 000, 001 and so on up to 099");
+struct Range {
+  int64_t first = 0, last = 0;
+  size_t digits = 0;  // numbers are padded with zeros to as many
+};
+
+// The range that the text between braces is: "08..10".
+std::optional<Range> RangeOf(std::string_view text) {
+  const size_t dots = text.find("..");
+  if (dots == std::string_view::npos) return std::nullopt;
+  const std::string_view from = text.substr(0, dots), to = text.substr(dots + 2);
+  const std::optional<int64_t> first = ReadNumber<int64_t>(from), last = ReadNumber<int64_t>(to);
+  if (!first || !last || *first < 0) return std::nullopt;
+  // As in a shell: if one of them begins with a zero, all numbers are as long as the longer one.
+  const auto is_padded = [](std::string_view number) { return number.size() > 1 && number[0] == '0'; };
+  return Range{*first, *last, is_padded(from) || is_padded(to) ? std::max(from.size(), to.size()) : 0};
+}
+
+// What a shell makes of braces, before it looks for files: "{08..10}" is 08, 09 and 10, "{a,b}" a and b. `ranges`: whether there is one.
+void ExpandBraces(const std::string& pattern, size_t from, std::vector<std::string>& patterns, bool& ranges) {
+  for (size_t open = pattern.find('{', from); open != std::string::npos; open = pattern.find('{', open + 1)) {
+    std::vector<size_t> ends;  // of the alternatives
+    size_t close = std::string::npos;
+    int depth = 0;
+    for (size_t i = open; i < pattern.size() && close == std::string::npos; ++i) {
+      if (pattern[i] == '{') ++depth;
+      if (pattern[i] == ',' && depth == 1) ends.push_back(i);
+      if (pattern[i] == '}' && --depth == 0) close = i;
     }
-    std::vector<std::string> patterns;
-    for (int64_t i = *first; i <= *last; ++i) {
-      std::string number = std::to_string(i);
-      number.insert(0, digits - std::min(digits, number.size()), '0');
-      patterns.push_back(pattern.substr(0, open) + number + std::string(rest.substr(1)));
+    if (close == std::string::npos) continue;
+    const std::string before = pattern.substr(0, open), behind = pattern.substr(close + 1);
+    const auto expand = [&](const std::string& alternative) {
+      ExpandBraces(before + alternative + behind, open, patterns, ranges);
+      if (patterns.size() <= kMaxPatterns) return;
+      throw Error(ErrorCode::kData, "a pattern means more than " + std::to_string(kMaxPatterns) + " names", Escaped(pattern, 4096));
+    };
+    if (const std::optional<Range> range = RangeOf(std::string_view(pattern).substr(open + 1, close - open - 1))) {
+      ranges = true;
+      if (range->last < range->first) {
+        throw Error(ErrorCode::kData, "a range of this pattern does not ascend", Escaped(pattern, 4096),
+                    "'{000..099}' means 000, 001 and so on up to 099");
+      }
+      for (int64_t i = range->first; i <= range->last; ++i) {
+        std::string number = std::to_string(i);
+        number.insert(0, range->digits - std::min(range->digits, number.size()), '0');
+        expand(number);
+      }
+      return;
     }
-    return patterns;
+    if (ends.empty()) continue;
+    ends.push_back(close);
+    for (size_t begin = open + 1, i = 0; i < ends.size(); begin = ends[i++] + 1) expand(pattern.substr(begin, ends[i] - begin));
+    return;
   }
-  return {pattern};
+  patterns.push_back(pattern);
+}
+
+// Adds the files that match a shell pattern.
+void AddMatches(const std::string& pattern, std::vector<std::string>& files) {
+  glob_t found{};
+  const int result = ::glob(pattern.c_str(), GLOB_BRACE | GLOB_NOSORT, RecordUnreadable, &found);
+  for (size_t i = 0; i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+  ::globfree(&found);
+  if (result == GLOB_ABORTED) {
+    throw Error(ErrorCode::kIo, "cannot read the folder to find the files that match", Escaped(unreadable_folder, 4096));
+  }
+  if (result == GLOB_NOSPACE) throw std::bad_alloc();
 }
 
 // The rows of several sources, one after the other.
@@ -164,27 +205,21 @@ std::shared_ptr<const RowSource> JoinedSource(const std::string& name, std::vect
 std::vector<std::string> FilesOf(const std::string& path) {
   std::error_code error;
   if (path.find_first_of("*?[{") == std::string::npos || std::filesystem::exists(path, error)) return {path};
-  std::vector<std::string> files;
-  if (const std::vector<std::string> patterns = WithoutRange(path); patterns.size() > 1 || patterns.front() != path) {
-    for (const std::string& pattern : patterns) {
-      // A number without a file is missing, unlike something else that does not match.
-      if (pattern.find_first_of("*?[{") == std::string::npos && !std::filesystem::exists(pattern, error))
-        InputFile(pattern, std::numeric_limits<int64_t>::max());  // throws, and suggests a file with a similar name
-      std::ranges::move(FilesOf(pattern), std::back_inserter(files));
+  std::vector<std::string> patterns, files;
+  bool ranges = false;
+  ExpandBraces(path, 0, patterns, ranges);
+  if (!ranges) patterns = {path};
+  for (const std::string& pattern : patterns) {
+    const size_t before = files.size();
+    if (pattern.find_first_of("*?[") == std::string::npos && ranges) {
+      if (!std::filesystem::exists(pattern, error)) InputFile missing(pattern, 0);  // throws, and suggests a file with a similar name
+      files.push_back(pattern);
+    } else {
+      AddMatches(pattern, files);
     }
-  } else {
-    glob_t found{};
-    const int result = ::glob(path.c_str(), GLOB_BRACE | GLOB_NOSORT, RecordUnreadable, &found);
-    for (size_t i = 0; i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
-    ::globfree(&found);
-    if (result == GLOB_ABORTED) {
-      throw Error(ErrorCode::kIo, "cannot read the folder to find the files that match", Escaped(unreadable_folder, 4096));
-    }
-    if (result == GLOB_NOSPACE) throw std::bad_alloc();
-  }
-  if (files.empty()) {
+    if (files.size() > before) continue;
     throw Error(
-        ErrorCode::kData, "no file matches this pattern", Escaped(path, 4096),
+        ErrorCode::kData, "no file matches this pattern", Escaped(pattern, 4096),
         "relative paths start at the current folder, or in a configuration at the folder of its file; '*' matches within one folder");
   }
   std::sort(files.begin(), files.end());

@@ -85,17 +85,19 @@ class Reader {
   std::vector<TarMember> Run() {
     while (at_ + kBlock <= file_.bytes()) {
       const Header header(file_, at_);
-      if (header.is_empty()) return std::move(members_);
+      if (header.is_empty()) {
+        CheckEnd();
+        return std::move(members_);
+      }
       if (!header.HasRightSum()) Refuse(header);
-      const std::optional<int64_t> size = extension_.size && IsFile(header) ? extension_.size : header.Size();
+      const std::optional<int64_t> size = SizeOf(header);
       content_ = at_ + kBlock;
       if (!size || *size > file_.bytes() - content_) Damaged("a member ends beyond the end of the archive");
       Take(header, *size);
       at_ = content_ + (*size + kBlock - 1) / kBlock * kBlock;
     }
-    if (at_ < file_.bytes()) Damaged("it ends within a header");
-    if (at_ == 0) throw Error(ErrorCode::kData, "the file is empty", Where());
-    return std::move(members_);
+    if (file_.bytes() == 0) throw Error(ErrorCode::kData, "the file is empty", Where());
+    Damaged(at_ < file_.bytes() ? "it ends within a header" : "it ends without the mark of its end, and may be truncated");
   }
 
  private:
@@ -107,6 +109,21 @@ class Reader {
     if (at_ > 0) Damaged("a header has a wrong checksum");
     throw Error(ErrorCode::kData, "this is no tar archive", Where(),
                 header.has_gzip_magic() ? "it is compressed: unpack it first, since rows are read in any order" : "");
+  }
+
+  // Links, devices, folders and pipes have no content, whatever their headers say.
+  std::optional<int64_t> SizeOf(const Header& header) const {
+    if (header.type() >= '1' && header.type() <= '6') return 0;
+    return extension_.size && IsFile(header) ? extension_.size : header.Size();
+  }
+
+  // After the mark there is only padding, unless archives have been joined by cat.
+  void CheckEnd() const {
+    std::string rest(static_cast<size_t>(std::min(file_.bytes() - at_, kMaxExtension)), '\0');
+    if (!rest.empty()) file_.ReadAt(at_, rest.data(), std::ssize(rest));
+    if (rest.find_first_not_of('\0') == std::string::npos) return;
+    throw Error(ErrorCode::kData, "something follows the end of the archive", Where() + " byte " + std::to_string(at_),
+                "keep archives in files of their own, and name all of them: 'shards/*.tar'");
   }
 
   static bool IsFile(const Header& header) { return header.type() == '0' || header.type() == 0 || header.type() == '7'; }
@@ -122,6 +139,10 @@ class Reader {
       }
       case 'g':
       case 'K': return;
+      case '1':
+      case '2':
+        throw Error(ErrorCode::kData, "a link is not supported", Where() + " byte " + std::to_string(at_),
+                    "write the archive with tar --dereference --hard-dereference");
       case 'S': throw Error(ErrorCode::kData, "a sparse member is not supported", Where() + " byte " + std::to_string(at_));
       default: break;
     }
