@@ -55,7 +55,7 @@ D MultiStep(const Schedule& s, N step) {
 }
 
 inline int64_t DecaySteps(const Schedule& s) {
-  return s.attributes.Int("decay_steps", std::min((TotalSteps(s) + 4) / 5, TotalSteps(s) - WarmupSteps(s)));
+  return s.attributes.Int("decay_steps", std::min(TotalSteps(s) / 5 + (TotalSteps(s) % 5 != 0 ? 1 : 0), TotalSteps(s) - WarmupSteps(s)));
 }
 
 // Warm-up, stable, decay: along a line at the end.

@@ -38,10 +38,27 @@ void CheckFactors(const Schedule& schedule) {
   }
 }
 
+void CheckCycles(const Schedule& schedule, int64_t total) {
+  const int64_t cycles = schedule.attributes.Int("cycles", 1);
+  if (cycles < 1) Refuse(schedule, "the number of cycles must be at least 1, got " + std::to_string(cycles));
+  // The product is computed.
+  if (!CheckedMul(cycles, total)) Refuse(schedule, std::to_string(cycles) + " cycles of " + std::to_string(total) + " steps are too many");
+}
+
+void CheckDecay(const Schedule& schedule, int64_t total, int64_t warmup) {
+  const int64_t decay = DecaySteps(schedule);
+  if (decay < 0) Refuse(schedule, "the decay must not be negative, got " + std::to_string(decay) + " steps");
+  if (warmup <= total - decay) return;
+  Refuse(schedule,
+         "a warm-up of " + std::to_string(warmup) + " and a decay of " + std::to_string(decay) + " steps do not fit into the run of " +
+             std::to_string(total),
+         "use --warmup 5% and --decay-phase 20%, or a longer run");
+}
+
 void CheckMilestones(const Schedule& schedule) {
   const std::vector<int64_t> milestones = schedule.attributes.Ints("milestones");
   if (milestones.empty()) Refuse(schedule, "there are no milestones", "give the updates at which the rate falls: --milestones 50%,75%");
-  if (milestones.front() < 0 || std::ranges::adjacent_find(milestones, std::greater_equal()) != milestones.end())
+  if (milestones.front() < 0 || std::ranges::adjacent_find(milestones, std::greater()) != milestones.end())
     Refuse(schedule, "the milestones must ascend");
 }
 
@@ -62,14 +79,6 @@ void CheckSchedule(const Schedule& schedule) {
            "set train.steps (--steps N), or --epochs N of a run, or give numbers of updates");
   }
   if (kind == "multi_step") CheckMilestones(schedule);
-  if (const int64_t decay = DecaySteps(schedule); kind == "wsd" && total > 0 && (decay < 0 || warmup > total - decay))
-    Refuse(schedule,
-           "a warm-up of " + std::to_string(warmup) + " and a decay of " + std::to_string(decay) + " steps do not fit into the run of " +
-               std::to_string(total),
-           "use --warmup 5% and --decay-phase 20%, or a longer run");
-  // Their product is computed.
-  if (const int64_t cycles = schedule.attributes.Int("cycles", 1); cycles < 1 || !CheckedMul(cycles, std::max<int64_t>(total, 1)))
-    Refuse(schedule, "the number of cycles must be at least 1 and at most that of steps, got " + std::to_string(cycles));
   if (IsOneOf(kind, kEnding)) {
     if (total < 1) Refuse(schedule, "the number of steps is unknown", "set train.steps (--steps N), or --epochs N of a run");
     if (warmup > total) {
@@ -77,6 +86,8 @@ void CheckSchedule(const Schedule& schedule) {
              "use --warmup 5%, or a longer run");
     }
   }
+  if (kind == "cosine_restarts") CheckCycles(schedule, total);
+  if (kind == "wsd") CheckDecay(schedule, total, warmup);
   if (kind == "step" || kind == "exponential") {
     if (total < 1 && !schedule.attributes.has("step_size")) {
       Refuse(schedule, "the number of steps and step_size are both unknown",

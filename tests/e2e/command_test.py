@@ -426,8 +426,9 @@ class CommandTest(unittest.TestCase):
         rates = [line["lr"] for line in logged if line.get("split") == "train" and "samples_per_s" in line]
         np.testing.assert_allclose(rates, [0.1] * 2 + [0.05] * 4 + [0.025] * 5 + [0.0125], rtol=1e-6)
         for wrong, said in {"75%,50%": "the milestones must ascend", "": "there are no milestones", "3,x": "'x' is not a number",
-                            "1e300": "schedule.milestones is out of range"}.items():
+                            "1e300": "schedule.milestones is out of range", "1.5": "must be a whole number of steps"}.items():
             self.assertIn(said, self.train_with("x", *multi_step, "--milestones", wrong, code=4).stderr)
+        self.train_with("few", "--schedule", "multi_step", "--batch", "60", "--milestones", "50%,75%")  # a run of one update
         # Without a number of steps nothing is a share of the run.
         for share in (["--schedule", "multi_step", "--milestones", "50%"], ["--warmup", "5%"]):
             refused = self.run_command(["compile", "model.onnx", *LOSS, *share, "-o", "share.plan"], 4)

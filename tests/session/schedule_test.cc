@@ -2,6 +2,7 @@
 #include "runtime/session/schedule.h"
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -101,6 +102,13 @@ TEST(Schedule, MilestonesAfterAWarmUp) {
   EXPECT_NEAR(LearningRate(schedule, 6), 0.01, 1e-15);
 }
 
+// Shares of a short run may be the same step.
+TEST(Schedule, MilestonesMayCoincide) {
+  const Schedule schedule{"multi_step", 1, {{"milestones", std::vector<int64_t>{2, 2}}}};
+  EXPECT_NEAR(LearningRate(schedule, 1), 1, 1e-15);
+  EXPECT_NEAR(LearningRate(schedule, 2), 0.01, 1e-15);
+}
+
 TEST(Schedule, OneCycleOfOneStepIsFinite) {
   EXPECT_TRUE(std::isfinite(LearningRate({"one_cycle", 1, {{"total_steps", int64_t{1}}}}, 0)));
   EXPECT_TRUE(std::isfinite(LearningRate({"one_cycle", 1, {{"total_steps", int64_t{1}}, {"warmup_steps", int64_t{1}}}}, 0)));
@@ -126,6 +134,8 @@ TEST(Schedule, RejectsInvalidSchedules) {
       {"wsd", 1, {}},
       {"wsd", 1, {{"total_steps", int64_t{10}}, {"warmup_steps", int64_t{4}}, {"decay_steps", int64_t{7}}}},
       {"wsd", 1, {{"total_steps", int64_t{10}}, {"decay_steps", int64_t{-1}}}},
+      {"wsd", 1, {{"total_steps", std::numeric_limits<int64_t>::max()}, {"warmup_steps", std::numeric_limits<int64_t>::min()}}},
+      {"wsd", 1, {{"total_steps", std::numeric_limits<int64_t>::min()}}},
       {"exponential", 1, {}},
       {"exponential", 1, {{"step_size", int64_t{4}}, {"gamma", -0.5}}},
       {"polynomial", 1, {{"power", 2.0}}},

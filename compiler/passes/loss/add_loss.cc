@@ -267,7 +267,9 @@ class LossBuilder {
     if (term_.gamma == 2) {
       loss = b_.Mul(loss, Square(wrong));
     } else if (term_.gamma != 0) {
-      loss = b_.Mul(loss, b_.Op("Pow", {wrong, Scalar(term_.gamma)}));
+      // The derivative of a root is infinite at 0, where a sure answer is.
+      const ValueId base = term_.gamma < 1 ? b_.Op("Max", {wrong, Scalar(1e-30)}) : wrong;
+      loss = b_.Mul(loss, b_.Op("Pow", {base, Scalar(term_.gamma)}));
     }
     return term_.alpha < 0 ? loss : b_.Mul(loss, b_.Add(b_.Scale(yes, term_.alpha), b_.Scale(no, 1 - term_.alpha)));
   }

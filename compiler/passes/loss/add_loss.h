@@ -14,8 +14,8 @@
 
 namespace gradloom {
 
-// One term. Formulas and defaults are those of PyTorch's functions of the same name; sigmoid_focal's are torchvision's, hinge's and
-// log_cosh's Keras's.
+// One term. Formulas and defaults are those of PyTorch's functions of the same name; sigmoid_focal's are torchvision's, log_cosh's and
+// hinge's Keras's, but targets of hinge are -1 and 1.
 struct LossTerm {
   // cross_entropy, nll, mse, l1, smooth_l1, huber, log_cosh, quantile, poisson_nll, hinge, soft_margin, bce, bce_with_logits,
   // sigmoid_focal, kl_div; output: the mean of a model output, without a target; graph: a graph of its own, for which only `weight` of the

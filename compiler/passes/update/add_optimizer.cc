@@ -76,7 +76,9 @@ void CheckRanges(const OptimizerOptions& o) {
   check(std::isfinite(o.momentum) && o.momentum >= 0, "the momentum must be finite and at least 0");
   check(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "the bound on the gradient norm must be finite and at least 0");
   check(std::isfinite(o.clip_value) && o.clip_value >= 0, "the bound on the elements of gradients must be finite and at least 0");
-  check(o.clip_norm == 0 || o.clip_value == 0, "gradients are clipped by their norm or by their elements, not by both");
+  check(o.clip_value == 0 || static_cast<float>(o.clip_value) > 0, "the bound on the elements of gradients is less than any number");
+  check(o.clip_norm == 0 || o.clip_value == 0,
+        "gradients are clipped by their norm or by their elements, not by both: set --clip-norm 0 or --clip-value 0");
   check(std::isfinite(o.dampening), "the dampening must be finite");
   check(!(o.nesterov || o.type == "nesterov") || o.dampening == 0, "nesterov has no dampening");
   check(o.alpha >= 0 && o.alpha <= 1, "alpha must be in [0, 1]");

@@ -86,6 +86,9 @@ int64_t UpdatesIn(const std::string& text, const char* key, int64_t total_update
   const bool share = !text.empty() && text.back() == '%';
   const double value = ParseNumber(share ? text.substr(0, text.size() - 1) : text, key);
   if (!(std::abs(value) <= kMostUpdates)) throw Error(ErrorCode::kConfig, std::string(key) + " is out of range: " + Escaped(text));
+  if (!share && value != std::trunc(value))
+    throw Error(ErrorCode::kConfig,
+                std::string(key) + " must be a whole number of steps, or a share of the run such as 5%, got " + Escaped(text));
   if (!share) return std::llround(value);
   if (total_updates < 1) schedule.attributes.set(kUnknownShare, int64_t{1});
   return std::llround(value / 100 * static_cast<double>(total_updates));
