@@ -66,6 +66,19 @@ std::string FilesOf(const std::string& folder) {
   return text;
 }
 
+// The bytes of the files of a folder.
+int64_t BytesOf(const std::string& folder) {
+  int64_t bytes = 0;
+  for (const std::string& name : NamesIn(folder)) {
+    struct stat status {};
+    if (::lstat((folder + "/" + name).c_str(), &status) == 0) bytes += status.st_size;
+  }
+  return bytes;
+}
+
+// Of checkpoints to compare with their hashes, for one save.
+constexpr int64_t kMaxReadAtOnce = int64_t{4} << 30;
+
 // The name in a pointer file; "" if the file is missing or does not name a checkpoint.
 std::string Pointed(const std::string& path) {
   std::error_code error;
@@ -228,29 +241,45 @@ std::string CheckpointFolder::BestPath() const {
   return name.empty() ? "" : path_ + "/" + name;
 }
 
-bool CheckpointFolder::IsSound(const std::string& name, std::vector<std::string>& warnings) {
-  const std::string path = path_ + "/" + name, files = FilesOf(path);
-  if (const auto known = verified_.find(name); known != verified_.end() && known->second.files == files) return known->second.sound;
-  Verified& verified = verified_[name] = {files, true};
+std::optional<bool> CheckpointFolder::KnownSound(const std::string& name) const {
+  const auto known = verified_.find(name);
+  const bool same = known != verified_.end() && !known->second.files.empty() && known->second.files == FilesOf(path_ + "/" + name);
+  return same ? std::optional(known->second.sound) : std::nullopt;
+}
+
+bool CheckpointFolder::Verify(const std::string& name, std::vector<std::string>& warnings) {
+  const std::string path = path_ + "/" + name;
+  Verified verified{FilesOf(path), true};
   try {
     VerifyCheckpoint(path);
   } catch (const Error& error) {
     verified.sound = false;
-    warnings.push_back("the checkpoint '" + path + "' is damaged, and does not count as one of the newest " +
-                       std::to_string(options_.keep) + ": " + error.message() + " (" + error.where() + ")");
+    const bool damaged = error.code() == ErrorCode::kCheckpoint;
+    warnings.push_back("the checkpoint '" + path + (damaged ? "' is damaged" : "' cannot be read") +
+                       ", and does not count as one of the newest " + std::to_string(options_.keep) + ": " + error.message() + " (" +
+                       error.where() + ")");
+    if (!damaged) return false;  // perhaps next time
   }
-  return verified.sound;
+  return (verified_[name] = std::move(verified)).sound;
 }
 
 void CheckpointFolder::RemoveOld(std::vector<std::string>& warnings) {
   const std::string best = Pointed(path_ + "/" + kBest);
   const Numbered there = Checkpoints();
-  if (std::ssize(there) <= options_.keep) return;
-  int64_t kept = 0;
+  const auto old = there.begin() + std::min(std::ssize(there), options_.keep);
+  if (std::all_of(old, there.end(), [&](const auto& checkpoint) { return checkpoint.second == best; })) return;
+  int64_t kept = 0, read = 0;
   for (const auto& [sequence, name] : there) {
     if (kept < options_.keep) {
+      std::optional<bool> sound = KnownSound(name);
+      if (!sound) {
+        // The rest is read after the next saves: a job may be about to be killed.
+        if (read > kMaxReadAtOnce) return;
+        read += BytesOf(path_ + "/" + name);
+        sound = Verify(name, warnings);
+      }
       // A damaged one stays as long as there are too few others, so that it can be inspected.
-      kept += IsSound(name, warnings) ? 1 : 0;
+      kept += *sound ? 1 : 0;
       continue;
     }
     if (name == best) continue;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,9 +54,9 @@ class CheckpointFolder {
 
   // Saves all state and makes it the last checkpoint and, with `best`, also the best one. Then removes those that are neither among the
   // newest `keep` nor the best. A damaged one does not count as one of the newest. So before anything is removed, those that are to stay
-  // are read, once for each process and again where files have changed. Throws Error(kResource) naming the path, the bytes needed and those
-  // free; then the files of this save are removed, and older checkpoints are untouched. `others`: other processes write what `saved` lacks;
-  // null: it is complete.
+  // are read, once for each process and again where files have changed; if they are large, some of them after each of several saves. Throws
+  // Error(kResource) naming the path, the bytes needed and those free; then the files of this save are removed, and older checkpoints are
+  // untouched. `others`: other processes write what `saved` lacks; null: it is complete.
   SavedCheckpoint Save(const SavedState& saved, const RunState& state, bool best = false, OtherParts* others = nullptr);
   SavedCheckpoint Save(const Session& session, const RunState& state, bool best = false) {
     return Save(SavedStateOf(session), state, best);
@@ -78,8 +79,10 @@ class CheckpointFolder {
   // The checkpoints with a valid manifest by their numbers, the newest first.
   using Numbered = std::vector<std::pair<int64_t, std::string>>;
   Numbered Checkpoints();
-  // Whether the files of a checkpoint are those that its manifest describes, as of their last change. Warns once if they are not.
-  bool IsSound(const std::string& name, std::vector<std::string>& warnings);
+  // Whether the files of a checkpoint are those that its manifest describes; nullopt if that is not known as of their last change.
+  std::optional<bool> KnownSound(const std::string& name) const;
+  // Reads them to find out. Warns if they are not, or cannot be read.
+  bool Verify(const std::string& name, std::vector<std::string>& warnings);
   void RemoveOld(std::vector<std::string>& warnings);
   bool RemoveCheckpoint(const std::string& name) const;
   bool RemoveFolder(const std::string& folder) const;
