@@ -19,10 +19,12 @@ constexpr auto kEndLimit = std::chrono::seconds(10);
 
 std::atomic<int> running{0};
 std::atomic<bool> ends{false};
+std::atomic<std::chrono::steady_clock::time_point> ends_since{};
 thread_local int here = 0;
 thread_local bool ends_program = false;  // whether this thread has called exit
 
 void WaitForOthers() {
+  ends_since = std::chrono::steady_clock::now();
   ends = true;
   ends_program = true;
   const auto limit = std::chrono::steady_clock::now() + kLimit;
@@ -71,7 +73,8 @@ void StepAtExit::CheckMayBegin() {
 
 void StepAtExit::WaitForEnd() noexcept {
   if (!ends || ends_program) return;
-  const auto limit = std::chrono::steady_clock::now() + kEndLimit;
+  // Since exit: a thread for which the end waits may make many calls.
+  const auto limit = ends_since.load() + kEndLimit;
   while (std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/base/joined.h"
 #include "runtime/base/run_on_threads.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/exec/step_at_exit.h"
 #include "runtime/plan/loss_scale_state.h"
 #include "runtime/session/entry_match.h"
 #include "runtime/session/job_state.h"
@@ -191,6 +192,7 @@ EntryKind Session::TrainingKind(bool last) const {
 }
 
 StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>& next) {
+  const StepAtExit running;  // a step may be several runs, between which no exit may save the state
   if (accumulated_ > 0 && !CountsBatches()) {
     throw Error(ErrorCode::kConfig,
                 "the gradients of " + Counted(accumulated_, "batch have", "batches have") + " been accumulated but not applied", "",
@@ -331,6 +333,7 @@ void Session::UndoStep() {
 }
 
 StepResult Session::SkipBatch(bool none_left) {
+  const StepAtExit running;
   StepResult result{.lr = learning_rate()};
   const bool ends = CountsBatches() && EndsUpdate(batch_, accumulated_);
   result.updated = ends && !none_left;

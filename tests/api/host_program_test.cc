@@ -576,6 +576,40 @@ TEST(HostProgramDeathTest, MayReleaseASessionThatAnotherThreadTrains) {
   EXPECT_EXIT(end(true), testing::ExitedWithCode(0), "");
 }
 
+// An update of several batches is two runs, between which nobody may save.
+TEST(HostProgramDeathTest, MaySaveInItsLastHandlersWhatAnotherThreadTrains) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  static const std::string path = TemporaryFile("at_exit.safetensors");
+  static const gradloom::CompileOptions options{.optimizer = gradloom::Adam{.lr = 0.01}, .settings = {{"train.accumulate", "2"}}};
+  const auto end = [] {
+    static std::unique_ptr<gradloom::Session> session;
+    static std::atomic<int> steps{0};
+    std::atexit([] {
+      alarm(60);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a step may end, and another one begin
+      session->SaveCheckpoint(path);
+    });
+    session = std::make_unique<gradloom::Session>(CompileHousing(options));
+    std::thread([] {
+      const Samples samples(9);
+      for (;; ++steps) session->Step(samples.feeds());
+    }).detach();
+    while (steps < 101) std::this_thread::yield();
+    std::exit(0);
+  };
+  const gradloom::Plan plan = CompileHousing(options);
+  const Samples samples(9);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EXIT(end(), testing::ExitedWithCode(0), "");
+    gradloom::Session saved(plan, gradloom::Checkpoint::Load(path)), whole(plan);
+    while (whole.batch() < saved.batch()) whole.Step(samples.feeds());
+    for (gradloom::Session* session : {&saved, &whole}) {
+      for (int more = 0; more < 4; ++more) session->Step(samples.feeds());
+    }
+    EXPECT_EQ(saved.FlatParameters(), whole.FlatParameters()) << saved.batch();
+  }
+}
+
 // As the destructor of a global object that has a thread.
 TEST(HostProgramDeathTest, MayJoinAThreadThatTrains) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
