@@ -3,6 +3,7 @@
 
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/read/wire_reader.h"
 #include "compiler/onnx/standard_domain.h"
 
 namespace gradloom {
@@ -75,6 +76,7 @@ void MakeDense(const TensorSite& site, const Tensor& value) {
     attribute->clear_sparse_tensor();
     attribute->set_name("value");
     attribute->set_type(onnx::AttributeProto::TENSOR);
+    RemoveMark(*attribute->mutable_t());
     SetTensor(value.view(), attribute->mutable_t());
     return;
   }

@@ -18,14 +18,14 @@ namespace {
 
 thread_local int core_limit = 0;  // of the CoreLimits of this thread; 0: none
 
-// The group's share of CPU time. It is in files, and callers may ask in each step.
+// The group's share of CPU time. It is in files, and callers may ask in each step. Without a lock, which a forked child could find locked:
+// two threads may read the files at once.
 double ShareOfGroup() {
-  static std::mutex mutex;
-  static std::optional<std::chrono::steady_clock::time_point> read;
-  static double share = 0;
-  const std::lock_guard lock(mutex);
-  const auto now = std::chrono::steady_clock::now();
-  if (!read || now - *read >= std::chrono::seconds(1)) {
+  using Clock = std::chrono::steady_clock;
+  static std::atomic<Clock::time_point> read{Clock::time_point::min()};
+  static std::atomic<double> share{0};
+  const auto now = Clock::now(), before = read.load();
+  if (before == Clock::time_point::min() || now - before >= std::chrono::seconds(1)) {
     share = LimitsOfThisGroup().cores;
     read = now;
   }

@@ -66,6 +66,7 @@ int RepeatedAxis(const Shape& value, const Shape& shape) {
 }
 
 Tensor RepeatedAlong(const Tensor& value, const Shape& shape, int axis) {
+  RequireHostMemory(TensorView{value.dtype(), shape, nullptr}.bytes(), "a weight that the file repeats", "", "end other programs");
   Tensor whole(value.dtype(), shape);
   const int64_t block = value.shape().strides()[static_cast<size_t>(axis)] * value.shape()[axis] * DTypeBytes(value.dtype());
   const int64_t times = shape[axis] / value.shape()[axis];

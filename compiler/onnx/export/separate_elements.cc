@@ -3,6 +3,7 @@
 #include <climits>
 #include <utility>
 
+#include "compiler/onnx/import.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/read/message_kinds.h"
 #include "compiler/onnx/read/wire_reader.h"
@@ -76,6 +77,8 @@ class SerializedModel::Splicer {
   int64_t Run() {
     const int end = static_cast<int>(to_.message_.size());
     CodedInputStream input(bytes_, end);
+    // As deep as it was read: the default does not suffice for unknown fields of a plan from anyone.
+    input.SetRecursionLimit(3 * ModelLimits().nesting + 32);
     return Message(input, MessageKind::kModel, end);
   }
 

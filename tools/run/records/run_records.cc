@@ -284,7 +284,7 @@ void RunRecords::OnEpoch(const EpochReport& epoch) {
 // A resumed run that had nothing to do leaves the record of the process that trained it.
 void RunRecords::Finish() {
   finished_ = true;
-  if (memory_written_ && memory_step_ != step_) WriteMemory({});
+  if (memory_written_) WriteMemory({});
 }
 
 void RunRecords::WriteMemory(std::chrono::steady_clock::duration interval) {
