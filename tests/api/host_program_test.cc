@@ -582,14 +582,14 @@ TEST(HostProgramDeathTest, MaySaveInItsLastHandlersWhatAnotherThreadTrains) {
   static const std::string path = TemporaryFile("at_exit.safetensors");
   static const gradloom::CompileOptions options{.optimizer = gradloom::Adam{.lr = 0.01}, .settings = {{"train.accumulate", "2"}}};
   const auto end = [] {
-    static std::unique_ptr<gradloom::Session> session;
+    static gradloom::Session* session = nullptr;  // never deleted: the thread uses it until the process has ended
     static std::atomic<int> steps{0};
     std::atexit([] {
       alarm(60);
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a step may end, and another one begin
       session->SaveCheckpoint(path);
     });
-    session = std::make_unique<gradloom::Session>(CompileHousing(options));
+    session = new gradloom::Session(CompileHousing(options));
     std::thread([] {
       const Samples samples(9);
       for (;; ++steps) session->Step(samples.feeds());

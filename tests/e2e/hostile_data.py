@@ -50,6 +50,13 @@ def archive(**entries):
     return out.getvalue()
 
 
+def tar_header(name, size):
+    """size: the field's 12 bytes."""
+    made = bytearray(name.encode().ljust(124, b"\0") + size + bytes(12) + b" " * 8 + b"0" + bytes(100) + b"ustar\x0000").ljust(512, b"\0")
+    made[148:156] = b"%06o\0 " % sum(made)
+    return bytes(made)
+
+
 def claims(packed, size, at):
     """An archive that declares another uncompressed size for its entry `at`, in both headers."""
     made = bytearray(packed)
@@ -271,8 +278,16 @@ def rows(tools):
         arrays("X22", "fractions for classes", "1.5", **{**entry(good), "label.npy": array_bytes(np.full(60, 1.5))}),
         Row("X23", "NaN and infinity", lambda: table(lambda rows: [rows[3].__setitem__(1, "nan"), rows[9].__setitem__(2, "-inf")]),
             TABLE + " --on-nan skip --batch 8", "OK", r"2 values of column 'x' are NaN or infinite, the first at d\.csv:4:2"),
-        Row("X24", "a tar archive, which is no kind of data", lambda: write("d.tar", bytes(10240)), f"train model.onnx --data d.tar {TRAIN}",
-            "E-DATA", "the file's name does not tell what kind of data it holds", "d.tar"),
+        Row("X24", "a tar archive without samples", lambda: write("d.tar", bytes(10240)), f"train model.onnx --data d.tar {TRAIN}",
+            "E-DATA", "the archive has no samples", "d.tar"),
+        Row("X24", "a member that ends beyond the archive", lambda: write("d.tar", tar_header("a.jpg", b"77777777777\0") + bytes(1024)),
+            f"train model.onnx --data d.tar {TRAIN}", "E-DATA", "a member ends beyond the end of the archive", "d.tar"),
+        Row("X24", "a member of 2^62 bytes", lambda: write("d.tar", tar_header("a.jpg", b"\x80\0\0\0@" + bytes(7)) + bytes(1024)),
+            f"train model.onnx --data d.tar {TRAIN}", "E-DATA", "a member ends beyond the end of the archive", "d.tar"),
+        Row("X24", "an absolute path is only a name", lambda: write("d.tar", tar_header("/etc/a.cls", b"00000000001\0") + bytes(1536)),
+            f"train model.onnx --data d.tar {TRAIN}", "E-DATA", "the sample '/etc/a' has no file for 'images'", "d.tar"),
+        Row("X24", "a member outside of the folder is only a name", lambda: write("d.tar", tar_header("../../a.cls", b"00000000001\0") + bytes(1536)),
+            f"train model.onnx --data d.tar {TRAIN}", "E-DATA", "the sample '../../a' has no file for 'images'", "d.tar"),
         token_file("X25", "token 10 of 10", tokens(61, [10] + [i % 10 for i in range(60)]), "index 10 is out of range for an axis of 10",
                    place="Gather"),
         token_file("X25", "tokens past the end", tokens(2000000000, [1] * 61), "counts 2000000000 tokens, but is followed by 122 bytes"),
