@@ -1,13 +1,17 @@
 // Models made of what a plan stores and the values that it leaves out.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "compiler/graph/text.h"
 #include "compiler/onnx/export/export.h"
 #include "compiler/onnx/import.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "onnx/onnx_pb.h"
 #include "tests/onnx/import_text.h"
 
@@ -115,6 +119,67 @@ TEST(ModelFromInfo, MayHaveMoreThanTwoGibibytes) {
   ASSERT_NE(w, nullptr);
   EXPECT_EQ(w->data(), values.at("w").data()) << "a copy";
   EXPECT_EQ(imported.graph->value(imported.graph->Find("y")).shape, (Shape{4, kOutputs}));
+}
+
+// A model without the elements of `w`. `mark`: every tensor refers to moved elements with this number, as tensors do while a model is
+// written.
+onnx::ModelProto MarkedModel(std::optional<uint64_t> mark) {
+  onnx::ModelProto model;
+  model.set_ir_version(8);
+  model.add_opset_import()->set_version(17);
+  const auto fill = [&](onnx::TensorProto& tensor, const char* name, onnx::TensorProto::DataType type,
+                        int64_t count) -> onnx::TensorProto& {
+    tensor.set_name(name);
+    tensor.set_data_type(type);
+    tensor.add_dims(count);
+    if (mark) tensor.mutable_unknown_fields()->AddVarint((1 << 29) - 1, *mark);
+    return tensor;
+  };
+  const auto one = [&](onnx::TensorProto& tensor, const char* name) { fill(tensor, name, onnx::TensorProto::FLOAT, 1).add_float_data(3); };
+  const auto constant = [&](onnx::NodeProto& node, const char* output) {
+    node.set_op_type("Constant");
+    node.add_output(output);
+    onnx::AttributeProto& value = *node.add_attribute();
+    value.set_name("value");
+    value.set_type(onnx::AttributeProto::TENSOR);
+    one(*value.mutable_t(), "");
+  };
+  onnx::GraphProto& graph = *model.mutable_graph();
+  graph.set_name("marked");
+  fill(*graph.add_initializer(), "w", onnx::TensorProto::FLOAT, 512);
+  one(*graph.add_initializer(), "kept");
+  onnx::SparseTensorProto& sparse = *graph.add_sparse_initializer();
+  sparse.add_dims(3);
+  one(*sparse.mutable_values(), "few");
+  fill(*sparse.mutable_indices(), "", onnx::TensorProto::INT64, 1).add_int64_data(1);
+  constant(*graph.add_node(), "c");
+  onnx::FunctionProto& function = *model.add_functions();
+  function.set_name("f");
+  constant(*function.add_node(), "d");
+  one(*model.add_training_info()->mutable_initialization()->add_initializer(), "state");
+  return model;
+}
+
+// A plan may come from anyone. So may unknown fields of its model, nested as deep as it may be read.
+TEST(ModelFromInfo, StoredModelsCannotReferToMovedElements) {
+  std::map<std::string, Tensor> values;
+  values.emplace("w", Tensor(DType::kFloat32, Shape{512}));
+  for (int64_t i = 0; i < 512; ++i) values.at("w").as<float>()[i] = static_cast<float>(i);
+  const auto exported = [&](onnx::ModelProto model, ModelForm form) {
+    google::protobuf::UnknownFieldSet* fields = model.mutable_unknown_fields();
+    for (int depth = 0; depth < 150; ++depth) fields = fields->AddGroup(1000);
+    return ExportedBytes({"marked.onnx", "", model.SerializeAsString()}, values, form);
+  };
+  for (const ModelForm form : {ModelForm::kInference, ModelForm::kAsWritten}) {
+    const std::string plain = exported(MarkedModel(std::nullopt), form);
+    for (const uint64_t mark : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40}) EXPECT_EQ(exported(MarkedModel(mark), form), plain) << mark;
+    onnx::ModelProto read;
+    // As deep as protobuf reads by default, but for the unknown fields.
+    google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(plain.data()), static_cast<int>(plain.size()));
+    stream.SetRecursionLimit(200);
+    ASSERT_TRUE(read.ParseFromCodedStream(&stream));
+    EXPECT_EQ(read.graph().initializer(0).raw_data().size(), 2048);
+  }
 }
 
 }  // namespace
