@@ -173,4 +173,37 @@ Image Flipped(const Image& image) {
   return out;
 }
 
+Image FlippedDown(const Image& image) {
+  Image out = image;
+  const int64_t row = image.width * image.channels;
+  for (int64_t y = 0; y < image.height; ++y) std::copy_n(image.at(image.height - 1 - y, 0), row, out.at(y, 0));
+  return out;
+}
+
+Image Rotated(const Image& image, double degrees) {
+  Image out{image.height, image.width, image.channels, std::vector<uint8_t>(image.samples.size())};
+  const double angle = degrees * std::acos(-1.0) / 180, cosine = std::cos(angle), sine = std::sin(angle);
+  const double middle_x = static_cast<double>(image.width) / 2, middle_y = static_cast<double>(image.height) / 2;
+  for (int64_t y = 0; y < out.height; ++y) {
+    const double down = static_cast<double>(y) + 0.5 - middle_y;
+    for (int64_t x = 0; x < out.width; ++x) {
+      const double right = static_cast<double>(x) + 0.5 - middle_x;
+      const double from_x = cosine * right - sine * down + middle_x, from_y = sine * right + cosine * down + middle_y;
+      if (from_x < 0 || from_y < 0 || from_x >= static_cast<double>(image.width) || from_y >= static_cast<double>(image.height)) continue;
+      // Between the middles of four pixels; beyond those at the edges, the edge.
+      const double left = std::floor(from_x - 0.5), top = std::floor(from_y - 0.5);
+      const double part_x = from_x - 0.5 - left, part_y = from_y - 0.5 - top;
+      const auto within = [](double at, int64_t extent) { return std::clamp<int64_t>(static_cast<int64_t>(at), 0, extent - 1); };
+      const int64_t x0 = within(left, image.width), x1 = within(left + 1, image.width);
+      const int64_t y0 = within(top, image.height), y1 = within(top + 1, image.height);
+      for (int c = 0; c < image.channels; ++c) {
+        const double above = (1 - part_x) * image.at(y0, x0)[c] + part_x * image.at(y0, x1)[c];
+        const double below = (1 - part_x) * image.at(y1, x0)[c] + part_x * image.at(y1, x1)[c];
+        out.at(y, x)[c] = Rounded(static_cast<float>((1 - part_y) * above + part_y * below));
+      }
+    }
+  }
+  return out;
+}
+
 }  // namespace gradloom

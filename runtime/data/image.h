@@ -49,7 +49,11 @@ Image Resized(const Image& image, int64_t height, int64_t width);
 // The window at (top, left). It may extend beyond the image, where it is zero.
 Image Cropped(const Image& image, int64_t top, int64_t left, int64_t height, int64_t width);
 
-// The mirror image, left to right.
+// The mirror images, left to right and top to bottom.
 Image Flipped(const Image& image);
+Image FlippedDown(const Image& image);
+
+// Turned about its middle, against the clock, at the same size; bilinear, with zeros where there is no image (Pillow's `rotate`).
+Image Rotated(const Image& image, double degrees);
 
 }  // namespace gradloom

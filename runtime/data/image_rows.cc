@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cmath>
 #include <condition_variable>
 #include <filesystem>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -18,20 +18,13 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/host_memory.h"
-#include "runtime/base/read_number.h"
 #include "runtime/data/image.h"
+#include "runtime/data/image_steps.h"
 
 namespace gradloom {
 namespace {
 
 namespace fs = std::filesystem;
-
-enum class Step { kResize, kResizeCrop, kRandomCrop, kRandomFlip };
-
-struct Geometric {
-  Step step;
-  int64_t pad = 0;
-};
 
 struct ImagesBeingRead {
   explicit ImagesBeingRead(const ImagesBeingRead* of_parent) : parent(of_parent) {}
@@ -75,29 +68,6 @@ class ReadingSpace {
   const int64_t bytes_;
 };
 
-// Refuses to scale an image if the intermediate result is too large: an image with few pixels may be very long, and rows are scaled first,
-// at full height.
-Image ResizedWithin(const Image& image, int64_t height, int64_t width, const std::string& path) {
-  const int64_t most = std::max(image.height, height);
-  if (most > kMaxPixels / width) {
-    throw Error(ErrorCode::kLimit,
-                "an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) + " needs " + std::to_string(width) +
-                    " x " + std::to_string(most) + " pixels while it is scaled, more than " + std::to_string(kMaxPixels),
-                Escaped(path, 4096), "crop the image, or remove it from the data");
-  }
-  RequireHostMemory(most * width * image.channels, "scaling this image", Escaped(path, 4096), "crop the image, or remove it from the data");
-  return Resized(image, height, width);
-}
-
-// Scales the image until it covers the model's size, then crops the centre.
-Image ResizedAndCropped(const Image& image, int64_t height, int64_t width, const std::string& path) {
-  const double scale = std::max(static_cast<double>(height) / static_cast<double>(image.height),
-                                static_cast<double>(width) / static_cast<double>(image.width));
-  const int64_t tall = std::max(height, static_cast<int64_t>(std::lround(scale * static_cast<double>(image.height))));
-  const int64_t wide = std::max(width, static_cast<int64_t>(std::lround(scale * static_cast<double>(image.width))));
-  return Cropped(ResizedWithin(image, tall, wide, path), (tall - height) / 2, (wide - width) / 2, height, width);
-}
-
 // Where images are that have no files of their own.
 struct ImageArchive {
   std::string path;
@@ -134,10 +104,16 @@ class ImageRows : public RowSource {
     const std::string& path = (*paths_)[static_cast<size_t>(row)];
     std::optional<ReadingSpace> space;
     Image image = Opened(static_cast<size_t>(row), space);
-    uint32_t number = 0;
-    for (const Geometric& step : steps_) {
-      const PhiloxBlock random = Philox({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), number++, 0}, draw);
-      image = Applied(step, std::move(image), random, path);
+    const ImageGoal goal{height_, width_, path};
+    std::vector<ImageWindow> erased;
+    std::map<uint32_t, uint32_t> before;  // by kind
+    for (const ImageStep& step : steps_) {
+      ImageDraws draws(row, step.kind(), before[step.kind()]++, draw);
+      if (!step.erases()) {
+        image = step.Apply(std::move(image), draws, goal);
+      } else if (const std::optional<ImageWindow> window = step.Erased(draws, goal)) {
+        erased.push_back(*window);
+      }
     }
     if (image.height != height_ || image.width != width_) image = ResizedWithin(image, height_, width_, path);
     auto* const values = static_cast<float*>(to);
@@ -151,6 +127,7 @@ class ImageRows : public RowSource {
     }
     const std::span<float> row_values(values, static_cast<size_t>(points * channels_));
     for (const Transform& t : by_pixel_) t.ShiftAndScale(row_values);
+    for (const ImageWindow& window : erased) Erase(window, values);
   }
 
   // Kept as text: random transforms do not apply in evaluation.
@@ -162,19 +139,13 @@ class ImageRows : public RowSource {
     if (transform.empty()) {
       // Made for arrays or a table. Pixels are never missing, so nothing is filled in.
       with->AddNumeric(given);
-    } else if (transform == "resize" || transform == "resize_crop") {
-      with->steps_.push_back({transform == "resize" ? Step::kResize : Step::kResizeCrop});
-    } else if (transform == "random_flip") {
-      if (training) with->steps_.push_back({Step::kRandomFlip});
-    } else if (transform.starts_with("random_crop")) {
-      const int64_t pad = PadOf(transform);
-      if (training) with->steps_.push_back({Step::kRandomCrop, pad});
     } else if (transform.starts_with("scale ") || transform.starts_with("normalize ")) {
       // With the channels last, one number per channel repeats for each pixel.
       const Shape shape = channels_last_ ? Shape{1, channels_} : Shape{1, channels_, height_, width_};
       with->AddNumeric(Transform::Parse(transform, Tensor(DType::kFloat32, shape)));
     } else {
-      Refuse(transform);
+      const ImageStep step = ImageStep::Parse(transform);
+      if (const std::optional<ImageStep> used = training ? step : step.ForEvaluation()) with->steps_.push_back(*used);
     }
     return with;
   }
@@ -208,9 +179,13 @@ class ImageRows : public RowSource {
     }
   }
 
-  [[noreturn]] static void Refuse(const std::string& transform) {
-    throw Error(ErrorCode::kConfig, "unknown transform of images '" + Escaped(transform) + "'", "",
-                "expected one of: 'resize', 'resize_crop', 'random_crop PAD', 'random_flip', 'scale 1/255', 'normalize MEAN STD'");
+  // Sets the window to zero in all channels.
+  void Erase(const ImageWindow& window, float* values) const {
+    const int64_t across = channels_last_ ? channels_ : 1, planes = channels_last_ ? 1 : channels_;
+    for (int64_t plane = 0; plane < planes; ++plane) {
+      for (int64_t y = window.top; y < window.top + window.height; ++y)
+        std::fill_n(values + (plane * height_ + y) * width_ * across + window.left * across, window.width * across, 0.0f);
+    }
   }
 
   Image Opened(size_t row, std::optional<ReadingSpace>& space) const {
@@ -233,39 +208,13 @@ class ImageRows : public RowSource {
     }
   }
 
-  static int64_t PadOf(const std::string& transform) {
-    const std::string_view text = std::string_view(transform).substr(std::string_view("random_crop").size());
-    if (text.empty()) return 0;
-    const std::optional<int64_t> pad = ReadNumber<int64_t>(text.substr(1));
-    if (text[0] != ' ' || !pad || *pad < 0 || *pad > 4096) Refuse(transform);
-    return *pad;
-  }
-
-  Image Applied(const Geometric& step, Image image, const PhiloxBlock& random, const std::string& path) const {
-    switch (step.step) {
-      case Step::kResize: return ResizedWithin(image, height_, width_, path);
-      case Step::kResizeCrop: return ResizedAndCropped(image, height_, width_, path);
-      case Step::kRandomFlip: return random[0] % 2 == 0 ? Flipped(image) : std::move(image);
-      case Step::kRandomCrop: break;
-    }
-    const int64_t down = image.height + 2 * step.pad - height_, right = image.width + 2 * step.pad - width_;
-    if (down < 0 || right < 0) {
-      throw Error(ErrorCode::kData,
-                  "an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) + " has no window of " +
-                      std::to_string(width_) + " x " + std::to_string(height_),
-                  Escaped(path, 4096), "put 'resize_crop' before 'random_crop'");
-    }
-    const int64_t top = static_cast<int64_t>(random[0]) % (down + 1), left = static_cast<int64_t>(random[1]) % (right + 1);
-    return Cropped(image, top - step.pad, left - step.pad, height_, width_);
-  }
-
   std::shared_ptr<const std::vector<std::string>> paths_;
   std::shared_ptr<const ImageArchive> archive_;  // null: the paths are files
   std::string list_;
   int channels_ = 3;
   bool channels_last_ = false;
   int64_t height_ = 0, width_ = 0;
-  std::vector<Geometric> steps_;
+  std::vector<ImageStep> steps_;
   // By channel, what each sample becomes by the numeric transforms up to the first that differs between pixels. It and those after it are
   // in by_pixel_.
   std::array<std::array<float, kSamples>, kMaxChannels> numbers_{};

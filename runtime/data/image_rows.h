@@ -36,12 +36,7 @@ bool IsImageName(const std::string& path);
 // 0 to 255 before transforms. `row_shape` is the model's; 1 channel is grey, 3 are RGB. An image of another size is stretched to it unless
 // a transform does otherwise.
 //
-// Transforms, in the given order:
-//   resize               stretch to the model's size
-//   resize_crop          scale the shorter side to the model's, keep the middle
-//   random_crop PAD      a random window of the model's size, of the image with PAD zeros around it
-//   random_flip          left and right exchanged for one image in two
-//   scale, normalize     as Transform has them
+// Transforms, in the given order: those of ImageStep (runtime/data/image_steps.h), and scale and normalize as Transform has them.
 // Throws Error(kConfig) for a row shape that is not an image. `where`: the data, for that message. `list`: the file that names the paths,
 // for messages about a missing image; "" if they were found in a folder.
 std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where = "",

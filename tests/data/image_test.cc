@@ -293,7 +293,9 @@ std::vector<float> AllRows(const Dataset& data, PhiloxKey draw, int workers) {
 
 TEST(ImageRows, RandomTransformsDependOnTheSeedAlone) {
   const Pictures pictures;
-  DataOptions options{.train = pictures.root(), .eval = pictures.root(), .transforms = {{"x", {"random_crop 2", "random_flip"}}}};
+  DataOptions options{.train = pictures.root(),
+                      .eval = pictures.root(),
+                      .transforms = {{"x", {"random_crop 2", "random_flip", "color_jitter 0.3 0.3 0.3 0.1", "random_rotation 5"}}}};
   const TrainingData data = LoadTrainingData(options, kFeeds, 1);
   const std::vector<float> once = AllRows(data.train, {1, 2}, 1);
   EXPECT_EQ(once, AllRows(data.train, {1, 2}, 4));
@@ -349,7 +351,9 @@ TEST(ImageRows, ChannelsMayBeLast) {
                           last = {{"x", DType::kFloat32, {2, 8, 6, 3}, 0}, kFeeds[1]};
   const auto read = [&](const std::vector<Feed>& feeds) {
     const TrainingData data =
-        LoadTrainingData({.train = pictures.root(), .transforms = {{"x", {"random_flip", "normalize 10,20,30 1,2,3"}}}}, feeds, 1);
+        LoadTrainingData({.train = pictures.root(),
+                          .transforms = {{"x", {"random_flip", "color_jitter 0.2", "random_erasing 1", "normalize 10,20,30 1,2,3"}}}},
+                         feeds, 1);
     std::vector<int64_t> order(static_cast<size_t>(data.train.rows()));
     std::iota(order.begin(), order.end(), int64_t{0});
     Batches batches(data.train, order, std::ssize(order));
@@ -357,6 +361,7 @@ TEST(ImageRows, ChannelsMayBeLast) {
   };
   const Tensor planes = read(first), pixels = read(last);
   EXPECT_EQ(pixels.shape(), (Shape{planes.shape()[0], 8, 6, 3}));
+  EXPECT_GE(std::ranges::count(pixels.as<float>(), 0.0f), planes.shape()[0] * 3) << "a window of each image is erased";
   for (int64_t i = 0; i < pixels.elements(); ++i) {
     const int64_t channel = i % 3, at = i / 3 % 48, row = i / 144;
     ASSERT_EQ(pixels.as<float>()[static_cast<size_t>(i)], planes.as<float>()[static_cast<size_t>((row * 3 + channel) * 48 + at)]) << i;
