@@ -173,7 +173,8 @@ class Numbers {
 
 }  // namespace
 
-Dataset LoadArchive(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+Dataset LoadArchive(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const std::set<std::string>& filled,
+                    std::vector<std::string>& notes) {
   std::vector<Wanted> wanted;
   for (size_t i = 0; i < feeds.size(); ++i) {
     const auto mapped = columns.find(feeds[i].name);
@@ -195,7 +196,7 @@ Dataset LoadArchive(const DataFile& file, const std::vector<Feed>& feeds, const 
     for (const TarMember& member : wanted[i].members) numbers.Add(member);
     Tensor column = numbers.Take();
     std::vector<std::string> warnings;
-    WarnOfNans(feeds[i].name, column, /*may_be_missing=*/false, where, warnings);
+    WarnOfNans(feeds[i].name, column, /*may_be_missing=*/filled.contains(feeds[i].name), where, warnings);
     for (const std::string& warning : warnings) notes.push_back("warning " + warning);
     data.set_column(feeds[i].name, std::move(column));
   }

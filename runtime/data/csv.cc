@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -398,18 +399,20 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
 
 std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names) {
   std::vector<size_t> columns;
+  bool single = false;
   try {
-    columns = CsvColumnNames(names, names.size(), "").Resolve(selection).first;
+    std::tie(columns, single) = CsvColumnNames(names, names.size(), "").Resolve(selection);
   } catch (const Error&) {
     return selection;  // the reader of the table reports what is wrong with it
   }
-  if (selection.find("..") == std::string::npos || columns.size() < 2) return selection;
+  if (single) return names[columns[0]];
   std::string text;
   for (const size_t column : columns) {
     if (names[column].find(',') != std::string::npos) return selection;
     text += (text.empty() ? "" : ",") + names[column];
   }
-  return text;
+  // One column as a list of columns.
+  return columns.size() == 1 ? text + ".." + text : text;
 }
 
 std::vector<std::string> CsvSelected(const std::string& path, const std::string& selection, const CsvOptions& options) {

@@ -75,8 +75,8 @@ bool IsCsvEmpty(std::string_view field);
 // unpacks beyond the limit.
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
 
-// The selection with each range between two of these names expanded, so that it means the same columns in a table with another order.
-// Ranges over names that a selection cannot express, because they contain a comma, stay.
+// The selection as names of columns, instead of ranges and indices, so that it means the same columns in a table with another order or more
+// of them. Indices of columns stay that have no name, the name of another one, or one that a selection cannot express.
 std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names);
 
 // The columns of a selection, each as a selection of its own: its name, or its index if there is no header or several have the name. Throws

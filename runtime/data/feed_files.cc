@@ -258,7 +258,7 @@ Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const Col
     (mapped != columns.end() && AreImagePaths(mapped->second) ? from_paths : numbers).push_back(feed);
   }
   Dataset data = images    ? LoadImageData(file, feeds, columns, names.classes, notes)
-                 : archive ? LoadArchive(file, feeds, columns, notes)
+                 : archive ? LoadArchive(file, feeds, columns, reading.filled, notes)
                            : ReadArrays(file, numbers, columns, reading, named, types, notes);
   if (!images && !from_paths.empty()) AddImagesOfPaths(data, file, from_paths, columns);
   // Tables and token files are converted when they are read, so their original types do not matter.

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/data/image_step_names.h"
+
 namespace gradloom {
 namespace {
 
@@ -55,8 +57,9 @@ class StoredRows : public RowSource {
     return Transform::IsMeasured(text) ? Transform::Measured(text, *this, rows) : Parsed(text);
   }
 
-  std::shared_ptr<const RowSource> With(const Transform& given, bool) const override {
-    // Transforms written for images may also apply to arrays.
+  std::shared_ptr<const RowSource> With(const Transform& given, bool training) const override {
+    // Transforms written for images may also apply to arrays. Those that evaluate have the model's size already.
+    if (!training && IsImageStep(given.row_transform)) return std::make_shared<StoredRows>(*this);
     const Transform transform = given.row_transform.empty() ? given : Parsed(given.row_transform);
     Tensor row(options_.dtype, WithRows(Shape{1}, 1));
     transform.Apply(row);  // throws for transforms that do not apply to rows

@@ -17,6 +17,7 @@
 #include "runtime/base/suggestion.h"
 #include "runtime/data/data_files.h"
 #include "runtime/data/feed_files.h"
+#include "runtime/data/image_step_names.h"
 #include "runtime/data/joined_data.h"
 
 namespace gradloom {
@@ -166,6 +167,8 @@ void Apply(const Transform& transform, const std::string& name, bool training, D
     data.set_source(name, data.lazy_columns().at(name).source->With(transform, training));
     return;
   }
+  // An array that evaluates what images have trained has the model's size already.
+  if (!training && IsImageStep(transform.row_transform)) return;
   Tensor column = data.column(name);
   // Transforms written for row sources may also apply to other columns, for example with images to train on and an array to evaluate with.
   (transform.row_transform.empty() ? transform : Transform::Parse(transform.row_transform, column)).Apply(column);

@@ -341,13 +341,15 @@ std::optional<bool> Trainer::EvaluateAndCompare(int64_t epoch, bool may_stop) {
   return report.best;
 }
 
-void Trainer::EndEpoch(int64_t epoch) {
+void Trainer::EndEpoch(int64_t epoch, const SharedCounts& counts) {
   const double seconds = std::max(Now() - epoch_started_, 1e-9);
-  const SharedCounts counts = options_.shared != nullptr ? options_.shared->counts() : SharedCounts();
   if (options_.shared != nullptr) epoch_rows_ = counts.rows - epoch_base_.rows;
+  const WeightedMean loss = options_.shared == nullptr ? loss_ : LossSince(counts);
+  // Other processes may have finished this epoch while the end of the one before it was reported, which then has its batches.
+  if (loss.weight > 0 || options_.shared == nullptr) epoch_loss_ = loss.value();
   EpochReport report{.epoch = epoch + 1,
                      .step = judged().step(),
-                     .train_loss = EpochLoss().value(),
+                     .train_loss = epoch_loss_,
                      .lr = last_lr_,
                      .seconds = seconds,
                      .samples_per_s = static_cast<double>(epoch_rows_) / seconds,
@@ -366,9 +368,9 @@ void Trainer::EndEpoch(int64_t epoch) {
   observer_.OnEpoch(report);
 }
 
-WeightedMean Trainer::EpochLoss() const {
-  if (options_.shared == nullptr) return loss_;
-  const SharedCounts counts = options_.shared->counts();
+WeightedMean Trainer::EpochLoss() const { return options_.shared == nullptr ? loss_ : LossSince(options_.shared->counts()); }
+
+WeightedMean Trainer::LossSince(const SharedCounts& counts) const {
   return {counts.loss_sum - epoch_base_.loss_sum, counts.loss_weight - epoch_base_.loss_weight};
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -208,9 +209,12 @@ class Trainer {
   void OpenBatches(int64_t index);
   void StartClock();
   WeightedMean EpochLoss() const;  // of the current epoch
+  // Of the batches that processes sharing parameters have counted since the epoch began.
+  WeightedMean LossSince(const SharedCounts& counts) const;
   // The session that is evaluated and saved.
   Session& judged() const { return options_.snapshot != nullptr ? *options_.snapshot : session_; }
-  void EndEpoch(int64_t epoch);
+  // `counts`: of all processes that share parameters.
+  void EndEpoch(int64_t epoch, const SharedCounts& counts = {});
   // Whether the interval ends with the step that was just made, which may have ended an update.
   bool IsDue(const Interval& interval, bool updated) const;
   // Returns whether the model is better than at all evaluations before; nullopt: a stop was requested meanwhile, as `may_stop` permits.
@@ -252,9 +256,10 @@ class Trainer {
   std::optional<Plateau> plateau_;
 
   // For shared parameters.
-  int64_t own_updates_ = -1;                    // number of updates of this process's optimizer state; -1: the run's
-  int64_t claimed_next_ = 0, claimed_end_ = 0;  // range of the run's batches that this process has taken
-  SharedCounts epoch_base_;                     // when the epoch began
+  int64_t own_updates_ = -1;                                      // number of updates of this process's optimizer state; -1: the run's
+  int64_t claimed_next_ = 0, claimed_end_ = 0;                    // range of the run's batches that this process has taken
+  double epoch_loss_ = std::numeric_limits<double>::quiet_NaN();  // of the last epoch that ended with batches of its own
+  SharedCounts epoch_base_;                                       // when the epoch began
 };
 
 // For TrainerOptions::loss_weight: the divisor of a batch's loss if it is a mean over something other than rows, for example over classes

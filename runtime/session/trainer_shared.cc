@@ -66,7 +66,9 @@ StopReason Trainer::RunShared() {
 // Handles evaluations and saves that became due between the last batch that this process saw and the current one.
 void Trainer::HandleShared(StepReport& step, int64_t seen) {
   const int64_t done = step.result.batch, per_epoch = batches_per_epoch();
-  const int64_t rows = options_.shared->counts().rows - epoch_base_.rows;
+  // Before an evaluation, during which others go on.
+  const SharedCounts counts = options_.shared->counts();
+  const int64_t rows = counts.rows - epoch_base_.rows;
   step.samples_per_s = static_cast<double>(rows) / std::max(Now() - epoch_started_, 1e-9);
   observer_.OnStep(step);
   if (done >= total_batches()) return;
@@ -83,7 +85,7 @@ void Trainer::HandleShared(StepReport& step, int64_t seen) {
   const bool epoch_ended = done / per_epoch > seen / per_epoch;
   if (evaluates || saves || epoch_ended) TakeSnapshot();
   const bool better = evaluates && *EvaluateAndCompare((done - 1) / per_epoch, /*may_stop=*/false);
-  if (epoch_ended) EndEpoch(done / per_epoch - 1);
+  if (epoch_ended) EndEpoch(done / per_epoch - 1, counts);
   if (better) observer_.OnSave(SaveReason::kBest);
   if (IsStagnant()) return options_.shared->RequestStop(SharedTraining::kNoImprovement);
   if (saves) Save(SaveReason::kInterval);
@@ -97,7 +99,7 @@ void Trainer::EndShared() {
     return Save(options_.shared->stop() == SharedTraining::kNoImprovement ? SaveReason::kEnd : SaveReason::kStopRequested);
   const bool better =
       eval_.rows() > 0 && options_.evaluate.unit != Interval::Unit::kNever && *EvaluateAndCompare(epoch, /*may_stop=*/false);
-  EndEpoch(epoch);
+  EndEpoch(epoch, options_.shared->counts());
   if (better) observer_.OnSave(SaveReason::kBest);
   Save(SaveReason::kEnd);
 }

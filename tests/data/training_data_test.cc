@@ -475,6 +475,26 @@ TEST_F(TrainingDataTest, LargeTablesReadLikeSmallOnes) {
             ErrorCode::kData);
 }
 
+// Columns that were given by index are those of the training table, wherever they are in another one.
+TEST_F(TrainingDataTest, ColumnsByIndexKeepTheirNames) {
+  const std::string trained = Write("trained.csv", "a,b,label\n1,2,0\n3,4,1\n"), other = Write("other.csv", "label,b,more,a\n1,6,9,5\n");
+  for (const auto& [x, y] : {std::pair("0..1", "-1"), std::pair("0,1", "2"), std::pair("a,1", "label")}) {
+    SCOPED_TRACE(std::string(x) + " " + y);
+    const TrainingData data = LoadTrainingData({.train = trained, .eval = other, .columns = {{"x", x}, {"y", y}}}, kFeeds, 1);
+    ColumnMap used;
+    std::map<std::string, std::vector<Transform>> fitted;
+    TrainingNames names;
+    DataFromJson(DataToJson(data), "", used, fitted, names);
+    std::vector<std::string> notes;
+    const Dataset loaded = LoadFeeds(other, kFeeds, used, fitted, notes, {}, names);
+    for (const Dataset* each : {&data.eval, &loaded}) {
+      EXPECT_EQ(each->column("x").as<float>()[0], 5);
+      EXPECT_EQ(each->column("x").as<float>()[1], 6);
+      EXPECT_EQ(each->column("y").as<int64_t>()[0], 1);
+    }
+  }
+}
+
 // The transforms of a run that was trained on images, applied to an array.
 TEST_F(TrainingDataTest, TransformsOfImagesApplyToArrays) {
   const std::string path = folder_ / "a.npz";
@@ -482,7 +502,13 @@ TEST_F(TrainingDataTest, TransformsOfImagesApplyToArrays) {
   std::vector<std::string> notes;
   const Dataset data = LoadFeeds(path, kFeeds, {}, {{"x", {Transform{.row_transform = "scale 3"}}}}, notes);
   EXPECT_EQ(data.column("x").as<float>()[3], 12);
-  const Error error = ErrorOf([&] { LoadFeeds(path, kFeeds, {}, {{"x", {Transform{.row_transform = "random_flip"}}}}, notes); });
+  // What changes sizes, or is random, is nothing to it.
+  for (const char* step : {"resize_crop", "random_flip", "random_crop 4", "color_jitter 0.1 0.2"}) {
+    const Dataset same = LoadFeeds(path, kFeeds, {}, {{"x", {Transform{.row_transform = step}}}}, notes);
+    EXPECT_EQ(same.column("x").as<float>()[3], 4) << step;
+    EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = path, .transforms = {{"x", {step}}}}, kFeeds, 1); }).code(), ErrorCode::kConfig);
+  }
+  const Error error = ErrorOf([&] { LoadFeeds(path, kFeeds, {}, {{"x", {Transform{.row_transform = "blur"}}}}, notes); });
   EXPECT_EQ(error.code(), ErrorCode::kConfig);
   // Rows that stay in the file.
   const std::vector<Feed> wide = {{"x", DType::kFloat32, {1, 3, 8, 8}, 0}, kFeeds[1]};
@@ -496,8 +522,10 @@ TEST_F(TrainingDataTest, TransformsOfImagesApplyToArrays) {
                 read = LoadFeeds(large, wide, {}, transforms, notes);
   EXPECT_TRUE(stays.is_lazy("x"));
   ExpectSameBatches(read, stays, 1);
+  ExpectSameBatches(LoadFeeds(large, wide, {}, {}, notes),
+                    LoadFeeds(large, wide, {}, {{"x", {Transform{.row_transform = "random_flip"}}}}, notes, {.on_demand = true}), 1);
   EXPECT_EQ(ErrorOf([&] {
-              LoadFeeds(large, wide, {}, {{"x", {Transform{.row_transform = "random_flip"}}}}, notes, {.on_demand = true});
+              LoadFeeds(large, wide, {}, {{"x", {Transform{.row_transform = "blur"}}}}, notes, {.on_demand = true});
             }).code(),
             ErrorCode::kConfig);
 }

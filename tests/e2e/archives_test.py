@@ -148,6 +148,7 @@ class ArchivesTest(unittest.TestCase):
             done = subprocess.run([GRADLOOM, *train, "--data", "odd.tar", "--name", f"odd{len(text)}"], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(said, done.stderr)
+        self.assertNotIn("NaN", self.run_command([*train, "--data", "odd.tar", "--transform", "target=fill 0", "--name", "filled"]).stderr)
 
     def refused(self, content, said, code=5, flags=()):
         with open("wrong.tar", "wb") as file:
