@@ -124,6 +124,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   Graph& graph = *made->imported.graph;
   SetInitial(graph);
   ReadKeptState(graph);
+  if (request.kind == EntryKind::kEval || request.kind == EntryKind::kPredict) ReadAverages(graph);
   if (request.kind == EntryKind::kUpdate) {
     graph.nodes.clear();
     graph.inputs.clear();
@@ -137,6 +138,15 @@ void BatchImporter::ReadKeptState(Graph& graph) const {
   for (const StateTensor& state : plan_.state) {
     const ValueId id = state.kind == StateKind::kStatistic ? graph.Find(state.name) : kNoValue;
     if (id != kNoValue && graph.value(id).role == Role::kConst) graph.value(id).role = Role::kState;
+  }
+}
+
+// Evaluations and predictions take the averages of parameters, if training keeps any.
+void BatchImporter::ReadAverages(Graph& graph) const {
+  for (const StateTensor& state : plan_.state) {
+    if (state.kind != StateKind::kAverage) continue;
+    const ValueId id = graph.Find(plan_.state[static_cast<size_t>(state.parameter)].name);
+    if (id != kNoValue && graph.value(id).role == Role::kParam) graph.value(id).averaged = true;
   }
 }
 

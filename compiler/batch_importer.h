@@ -35,6 +35,7 @@ class BatchImporter {
 
  private:
   void ReadKeptState(Graph& graph) const;
+  void ReadAverages(Graph& graph) const;
   void SetInitial(Graph& graph);
   TrainableChoice ChooseTrained(ImportedGraph& imported) const;
   // `vectors`: StoredVectors of the trained ones.

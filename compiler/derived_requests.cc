@@ -12,18 +12,21 @@ namespace gradloom {
 
 std::vector<EntryRequest> WithAccumulation(const CompileOptions& options, int copies) {
   if (options.recipe.accumulate <= 1) return options.entries;
-  std::vector<EntryRequest> entries;
-  bool trains = false;
+  std::vector<EntryRequest> entries, others;
   for (EntryRequest request : options.entries) {
-    const bool step = request.kind == EntryKind::kStep;
-    trains |= step;
-    if (step) request.kind = EntryKind::kAccumulate;
+    if (request.kind != EntryKind::kStep) {
+      others.push_back(request);
+      continue;
+    }
+    request.kind = EntryKind::kAccumulate;
     entries.push_back(request);
-    if (!step || !KeepsParts(options.recipe, copies)) continue;
+    if (!KeepsParts(options.recipe, copies)) continue;
     request.kind = EntryKind::kLastBatch;
     entries.push_back(request);
   }
-  if (trains) entries.push_back({EntryKind::kUpdate, 0});
+  // Before evaluations, which read the averages that updates make.
+  if (!entries.empty()) entries.push_back({EntryKind::kUpdate, 0});
+  entries.insert(entries.end(), others.begin(), others.end());
   return entries;
 }
 

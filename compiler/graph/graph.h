@@ -49,6 +49,8 @@ struct Value {
   ValueId rounded_of = kNoValue;   // this state is that parameter, rounded to 16 bits; the parameter's update keeps it so
   ValueId optimizes = kNoValue;    // this state is one of the optimizer's for that parameter
   ValueId accumulates = kNoValue;  // this state is the sum of that parameter's gradients
+  ValueId averages = kNoValue;     // this state is the moving average of that parameter's values
+  bool averaged = false;           // this parameter is read as its moving average, which another entry updates
   bool derived = false;            // a constant that was computed, not a tensor of the file, so it is not trained
   // Each device that shares the batch has its own part of it, and the value is their sum: an accumulated gradient, as a state or with the
   // last batch's share.

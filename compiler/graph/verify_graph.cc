@@ -50,7 +50,7 @@ class Verifier {
                           graph_.value(value.rounded_of).shape == value.shape;
       if (!rounds || graph_.data(value.id) != nullptr) Fail("it is not the copy of a parameter", where());
     }
-    for (ValueId parameter : {value.optimizes, value.accumulates}) {
+    for (ValueId parameter : {value.optimizes, value.accumulates, value.averages}) {
       if (parameter == kNoValue) continue;
       CheckRange(parameter, where);
       if (graph_.value(parameter).shape != value.shape) Fail("it is not the state of a parameter", where());

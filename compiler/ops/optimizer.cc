@@ -52,7 +52,7 @@ std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
 // Operands: lr, step, clip?, apply?, then for each parameter: itself, its gradient and its states. Outputs: runtime/base/update_form.h.
 std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& node) {
   const std::string update = node.attributes.String("update", "");
-  const std::string_view known[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax"};
+  const std::string_view known[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax", "MovingAverage"};
   if (std::find(std::begin(known), std::end(known), update) == std::end(known))
     throw Error(ErrorCode::kAttr, "optimizer '" + Escaped(update) + "' does not support several tensors", Describe(node));
   const int64_t tensors = node.attributes.Int("tensors", 0);
@@ -112,6 +112,7 @@ constexpr Op kOps[] = {
     Update("Adagrad"),
     Update("Adadelta"),
     Update("Adamax"),
+    Update("MovingAverage"),
     // Its first output is the direction, not a next value: LambApply computes that.
     Update("LambDirection"),
     {.name = "LambApply", .domain = kGradloomDomain, .traits = kUpdate, .infer = LambApplyTypes},

@@ -410,7 +410,9 @@ typedef struct GradloomApi {
   GradloomStatus* (*SchedulerStep)(GradloomSession* session);
 
   /* ---- Parameters and gradients: all calls copy, in row-major order ------------------------------------------------------------------ */
-  /* State tensors: trained parameters first; without `trainable_only` the running statistics follow. */
+  /* State tensors: trained parameters first; without `trainable_only` the running statistics follow. Moving averages of parameters
+   * (optimizer.ema) are not listed. By name, "NAME/average", they can be read and set. Setting a parameter sets its average, too, before
+   * the first update only; later, evaluations, predictions and exports do not show it. */
   GradloomStatus* (*GetParameterCount)(GradloomSession* session, int32_t trainable_only, size_t* out);
   GradloomStatus* (*GetParameterName)(GradloomSession* session, size_t index, const char** out);
   GradloomStatus* (*GetParameterTypeAndShape)(GradloomSession* session, const char* name, GradloomTensorInfo* out);

@@ -246,6 +246,11 @@ class Optimizer {
   // Clamps each element of an update's gradients to [-bound, bound]; 0: never. Not with ClipNorm.
   Optimizer& ClipValue(double bound) { return Add("clip_value", bound); }
 
+  // Keeps an exponential moving average of each parameter: after each update it is `decay` times itself plus 1 - `decay` times the
+  // parameter, after the first one the parameter. Evaluations, predictions and exports take the averages for the weights. `warmup`: after t
+  // updates the decay is at most (1 + t) / (10 + t).
+  Optimizer& Ema(double decay, bool warmup = false) { return Add("ema", decay).Add("ema_warmup", warmup); }
+
   // Keys of the configuration.
   const Settings& settings() const { return settings_; }
 

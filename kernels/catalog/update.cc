@@ -44,6 +44,10 @@ scalar::AdamaxOptions AdamaxOptionsOf(const Attributes& a) {
           .weight_decay = a.Float("weight_decay", 0)};
 }
 
+scalar::MovingAverageOptions MovingAverageOptionsOf(const Attributes& a) {
+  return {.decay = a.Float("decay", 0.999), .warmup = a.Int("warmup", 0) != 0};
+}
+
 DType CopyTypeOf(const Attributes& a) { return static_cast<DType>(a.Int("copy_type", static_cast<int64_t>(DType::kUndefined))); }
 
 size_t StatesOf(const KernelCall& call) { return call.outputs.size() - (CopyTypeOf(call.attributes) == DType::kUndefined ? 1 : 2); }
@@ -108,7 +112,8 @@ namespace {
 // Whether parameters and states that are zero stay zero if the gradient is. Adamax adds epsilon to its norm; without epsilon, all but SGD
 // divide 0 by 0.
 bool KeepsZeros(const KernelCall& call) {
-  return call.op == "Sgd" || (call.op != "Adamax" && static_cast<float>(call.attributes.Float("eps", 1)) != 0);
+  return call.op == "Sgd" || call.op == "MovingAverage" ||
+         (call.op != "Adamax" && static_cast<float>(call.attributes.Float("eps", 1)) != 0);
 }
 
 }  // namespace

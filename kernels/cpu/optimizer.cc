@@ -19,7 +19,7 @@ constexpr int64_t kElementsPerThread = 1 << 14;
 constexpr int64_t kTile = 512;  // elements that are widened or rounded at a time
 
 using Options = std::variant<scalar::SgdOptions, scalar::AdamOptions, scalar::RmsPropOptions, scalar::AdagradOptions,
-                             scalar::AdadeltaOptions, scalar::AdamaxOptions>;
+                             scalar::AdadeltaOptions, scalar::AdamaxOptions, scalar::MovingAverageOptions>;
 
 Options OptionsOf(const KernelCall& call) {
   if (call.op == "Sgd") return SgdOptionsOf(call.attributes);
@@ -27,6 +27,7 @@ Options OptionsOf(const KernelCall& call) {
   if (call.op == "Adagrad") return AdagradOptionsOf(call.attributes);
   if (call.op == "Adadelta") return AdadeltaOptionsOf(call.attributes);
   if (call.op == "Adamax") return AdamaxOptionsOf(call.attributes);
+  if (call.op == "MovingAverage") return MovingAverageOptionsOf(call.attributes);
   return AdamOptionsOf(call.attributes);
 }
 
@@ -41,6 +42,7 @@ int LoopOf(const KernelCall& call) {
   if (call.op == "Adadelta") return states == 2 ? loop(UpdateLoop::kAdadelta) : -1;
   if (call.op == "Adamax") return states == 2 ? loop(UpdateLoop::kAdamax) : -1;
   if (call.op == "LambDirection") return states == 2 ? loop(UpdateLoop::kLamb) : -1;
+  if (call.op == "MovingAverage") return states == 0 ? loop(UpdateLoop::kMovingAverage) : -1;
   return -1;
 }
 
@@ -193,6 +195,7 @@ constexpr CpuKernel kKernels[] = {
     Row("cpu.Adagrad", "Adagrad"),
     Row("cpu.Adadelta", "Adadelta"),
     Row("cpu.Adamax", "Adamax"),
+    Row("cpu.MovingAverage", "MovingAverage"),
     {.row = {.name = "cpu.LambDirection",
              .op = "LambDirection",
              .domain = "gradloom",

@@ -88,6 +88,15 @@ struct AdamaxRule {
     scalar::AdamaxElement(step, gradient, parameter, s[0], s[1]);
   }
 };
+// The gradient is the value that the average follows.
+struct MovingAverageRule {
+  using Options = scalar::MovingAverageOptions;
+  static constexpr int kStates = 0;
+  template <typename Step, typename T>
+  GRADLOOM_DEVICE static void Update(const Step& step, T value, T& average, T*) {
+    scalar::MovingAverageElement(step, value, average);
+  }
+};
 // The direction replaces the parameter.
 struct LambRule {
   using Options = scalar::AdamOptions;
@@ -332,6 +341,7 @@ std::unique_ptr<Kernel> WithRule(const KernelCall& call, const F& f) {
   if (call.op == "Adagrad") return f(AdagradRule{}, AdagradOptionsOf(a));
   if (call.op == "Adadelta") return f(AdadeltaRule{}, AdadeltaOptionsOf(a));
   if (call.op == "Adamax") return f(AdamaxRule{}, AdamaxOptionsOf(a));
+  if (call.op == "MovingAverage") return f(MovingAverageRule{}, MovingAverageOptionsOf(a));
   if (call.op == "LambDirection") return f(LambRule{}, AdamOptionsOf(a));
   throw Error(ErrorCode::kPlan, "no optimizer '" + Escaped(call.op) + "'");
 }
@@ -464,6 +474,7 @@ constexpr CudaKernel kOptimizerKernels[] = {
     {"cuda.gradloom.Adagrad", MakeUpdate},
     {"cuda.gradloom.Adadelta", MakeUpdate},
     {"cuda.gradloom.Adamax", MakeUpdate},
+    {"cuda.gradloom.MovingAverage", MakeUpdate},
     {"cuda.gradloom.LambDirection", MakeUpdate},
     {"cuda.gradloom.LambApply", MakeLambApply},
     {"cuda.gradloom.MultiTensorUpdate0", MakeMultiTensor},

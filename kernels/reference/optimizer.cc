@@ -135,6 +135,13 @@ void Adamax(const KernelCall& call, const void* const* inputs, void* const* outp
   });
 }
 
+void MovingAverage(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::MovingAverageOptions options = MovingAverageOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    UpdateAll<0, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto&) { scalar::MovingAverageElement(step, g, p); });
+  });
+}
+
 // The direction replaces the parameter in UpdateAll. If the update is not applied, LambApply ignores the direction, so any finite value
 // will do.
 void LambDirection(const KernelCall& call, const void* const* inputs, void* const* outputs) {
@@ -187,6 +194,7 @@ constexpr ReferenceKernel kKernels[] = {
     {"Adagrad", "gradloom", WithCopy<Adagrad>},
     {"Adadelta", "gradloom", WithCopy<Adadelta>},
     {"Adamax", "gradloom", WithCopy<Adamax>},
+    {"MovingAverage", "gradloom", WithCopy<MovingAverage>},
     {"LambDirection", "gradloom", LambDirection},
     {"LambApply", "gradloom", WithCopy<LambApply>},
     {"MultiTensorUpdate", "gradloom", MultiTensorUpdate},

@@ -302,4 +302,32 @@ GRADLOOM_SCALAR void AdamaxElement(const AdamaxStep<T>& s, T gradient, T& parame
   parameter -= s.step_size * Ratio(average, norm);
 }
 
+// The exponential moving average of a parameter, as torch.optim.swa_utils.get_ema_multi_avg_fn computes it: the first value is copied. With
+// `warmup` the decay is at most (1 + t) / (10 + t) after t values, as in tf.train.ExponentialMovingAverage and in diffusers' EMAModel.
+struct MovingAverageOptions {
+  double decay = 0.999;
+  bool warmup = false;
+};
+
+template <typename T, typename Bool = bool>
+struct MovingAverageStep {
+  T decay, one_minus_decay;
+  Bool first;
+};
+
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR auto MakeStep(const MovingAverageOptions& o, D, N step) {
+  const D most(o.decay), done(step - 1), rising = (1 + done) / (10 + done);
+  const D decay = o.warmup ? Select(rising < most, rising, most) : most;
+  return MovingAverageStep<T, decltype(step <= 1)>{T(decay), T(1 - decay), step <= 1};
+}
+
+// torch.lerp(average, value, 1 - decay), which begins from the nearer end.
+template <typename T, typename Bool>
+GRADLOOM_SCALAR void MovingAverageElement(const MovingAverageStep<T, Bool>& s, T value, T& average) {
+  const T difference = value - average;
+  const T moved = Select(s.one_minus_decay < T(0.5), average + s.one_minus_decay * difference, value - s.decay * difference);
+  average = NormalOrZero(Select(s.first, value, moved));
+}
+
 }  // namespace gradloom::scalar

@@ -89,6 +89,7 @@ struct GradloomSession {
   std::vector<gradloom::TensorFacts> inputs[3];  // of the plan
   std::vector<gradloom::TensorFacts> states;     // parameters, then statistics
   size_t num_parameters = 0;
+  std::vector<gradloom::TensorFacts> averages;  // moving averages of parameters, which are read by name only
   std::map<std::string, std::string> properties;
   std::map<std::string, gradloom::Shape, std::less<>> shapes;  // of the outputs that were requested since the last run
   std::optional<gradloom::Schedule> schedule;                  // from RegisterLinearLRScheduler, starting at this update:

@@ -80,8 +80,10 @@ GradloomStatus* GetParameterName(GradloomSession* session, size_t index, const c
 // Throws Error(kConfig).
 const TensorFacts& Find(const Call& call, const char* name) {
   const std::string wanted = TextOf(name, "the name");
-  for (const TensorFacts& facts : call.handle().states) {
-    if (facts.name == wanted) return facts;
+  for (const auto* list : {&call.handle().states, &call.handle().averages}) {
+    for (const TensorFacts& facts : *list) {
+      if (facts.name == wanted) return facts;
+    }
   }
   std::vector<std::string> names;
   for (const TensorFacts& facts : call.handle().states) names.push_back(facts.name);

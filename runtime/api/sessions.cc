@@ -28,6 +28,9 @@ void ListStates(const Plan& plan, GradloomSession& handle) {
     }
     if (kind == StateKind::kParameter) handle.num_parameters = handle.states.size();
   }
+  for (const StateTensor& state : plan.state) {
+    if (state.kind == StateKind::kAverage) handle.averages.push_back({state.name, state.dtype, state.shape, -1});
+  }
 }
 
 GradloomStatus* CreateTrainingSession(const GradloomPlan* plan, const GradloomSessionOptions* options, const GradloomCheckpoint* checkpoint,

@@ -16,6 +16,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/version.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/plan/average_state.h"
 
 namespace gradloom {
 namespace {
@@ -299,7 +300,7 @@ void Checkpoint::Restore(Session& session, const PlanIdentity& plan, bool any_pl
 
 // A plan cannot get other values of what it keeps constant. Without them, the model would have some weights of the file and some of its
 // own.
-void Checkpoint::CheckFrozen(const Plan& plan) const {
+void Checkpoint::CheckFrozen(const Plan& plan, const std::function<std::string(const std::string&)>& tensor_of) const {
   std::vector<std::string> frozen;
   for (const Constant& constant : plan.constants) {
     const auto type = types_.find(constant.name);
@@ -307,7 +308,7 @@ void Checkpoint::CheckFrozen(const Plan& plan) const {
     // In the narrower of both types: a file in 16 bits has the same weights, rounded.
     const DType dtype =
         std::min(type->second.dtype, constant.value.dtype(), [](DType a, DType b) { return DTypeBytes(a) < DTypeBytes(b); });
-    const Tensor value = AsWeight(Read(constant.name), dtype), own = AsWeight(constant.value, dtype);
+    const Tensor value = AsWeight(Read(tensor_of(constant.name)), dtype), own = AsWeight(constant.value, dtype);
     if (value.dtype() != own.dtype()) continue;
     if (std::memcmp(value.data(), own.data(), static_cast<size_t>(value.bytes())) != 0)
       frozen.push_back("'" + Escaped(constant.name) + "'");
@@ -332,8 +333,15 @@ void Checkpoint::RestoreWeights(Session& session) const {
     known.push_back(&state);
   }
   if (known.empty()) Refuse("none of its tensors is trained by the model", Escaped(folder_, 4096), "use weights of this model");
-  CheckFrozen(session.plan());
-  for (const StateTensor* state : known) session.Set(state->name, AsWeight(Read(state->name), state->dtype).view());
+  // A plan without averages gets those of the file as its weights.
+  std::set<std::string> names;
+  for (const StateTensor& state : session.plan().state) names.insert(state.name);
+  for (const Constant& constant : session.plan().constants) names.insert(constant.name);
+  const auto tensor_of = [&](const std::string& weight) {
+    return TrainedTensor(types_, weight, [&](const std::string& name) { return names.contains(name); });
+  };
+  CheckFrozen(session.plan(), tensor_of);
+  for (const StateTensor* state : known) session.Set(state->name, AsWeight(Read(tensor_of(state->name)), state->dtype).view());
 }
 
 Manifest ManifestOf(const SavedState& state, const PlanIdentity& plan) {
@@ -349,11 +357,11 @@ Manifest ManifestOf(const SavedState& state, const PlanIdentity& plan) {
 
 namespace {
 
-// Writes the state tensors of these names; each is copied only when it is written.
+// Writes tensors of these types; each is copied from the state `state_of(name)` only when it is written.
 void WriteState(const WriteBytes& write, const Session& session, const std::map<std::string, TensorView>& types,
-                const std::map<std::string, std::string>& metadata) {
+                const std::map<std::string, std::string>& metadata, const std::function<std::string(const std::string&)>& state_of) {
   const auto elements = [&](const std::string& name, const WriteBytes& out) {
-    const Tensor value = session.Get(name);
+    const Tensor value = session.Get(state_of(name));
     out(value.data(), value.bytes());
   };
   WriteSafetensors(write, types, elements, metadata);
@@ -375,7 +383,8 @@ void WriteCheckpointFile(const WriteBytes& write, const Session& session, Manife
   }
   described.hash = hash.value();
   manifest.files = {described};
-  WriteState(write, session, types, {{"format", kFormat}, {kManifestKey, Hexadecimal(EncodeManifest(manifest))}});
+  WriteState(write, session, types, {{"format", kFormat}, {kManifestKey, Hexadecimal(EncodeManifest(manifest))}},
+             [](const std::string& name) { return name; });
 }
 
 void WriteWeightsFile(const WriteBytes& write, const Session& session) {
@@ -384,7 +393,7 @@ void WriteWeightsFile(const WriteBytes& write, const Session& session) {
     if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic)
       types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
   }
-  WriteState(write, session, types, {});
+  WriteState(write, session, types, {}, [&](const std::string& name) { return session.TrainedState(name); });
 }
 
 CheckpointName ParseCheckpointName(const std::string& name) {

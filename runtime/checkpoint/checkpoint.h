@@ -72,7 +72,7 @@ class Checkpoint {
 
   void RestoreWeights(Session& session) const;
   // Throws Error(kCheckpoint) if the plan has other values of weights that it does not train.
-  void CheckFrozen(const Plan& plan) const;
+  void CheckFrozen(const Plan& plan, const std::function<std::string(const std::string&)>& tensor_of) const;
 
   std::string folder_;
   bool has_manifest_ = true;

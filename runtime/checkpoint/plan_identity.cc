@@ -28,13 +28,13 @@ std::string Joined(const std::set<std::string>& texts) {
   return joined.size() <= kLongestText ? joined : HashText(HashOf(joined));
 }
 
-// The operators that write parameters, with their attributes.
+// The operators that write parameters and their averages, with their attributes.
 std::string OptimizerText(const Plan& plan, const std::set<int>& programs) {
   std::set<std::pair<int, int64_t>> parameters;  // places and offsets
   for (size_t place = 0; place < plan.places.size(); ++place) {
     for (const StateTensor& state : plan.state) {
-      if (state.kind == StateKind::kParameter && state.in_place(static_cast<int>(place)))
-        parameters.emplace(static_cast<int>(place), state.offset);
+      const bool updated = state.kind == StateKind::kParameter || state.kind == StateKind::kAverage;
+      if (updated && state.in_place(static_cast<int>(place))) parameters.emplace(static_cast<int>(place), state.offset);
     }
   }
   std::set<std::string> texts;

@@ -46,9 +46,17 @@ void StateArena::SetInitial(const Plan& plan) {
   for (const StateTensor& state : plan.state) {
     if (state.initial.defined()) given.push_back(&state);
   }
+  std::multimap<std::string, StateTensor> averages;  // by parameter
+  for (const StateTensor& state : plan.state) {
+    if (state.kind == StateKind::kAverage) averages.emplace(plan.state[static_cast<size_t>(state.parameter)].name, state);
+  }
   const bool direct = std::all_of(memory_.begin(), memory_.end(), [](const auto& arena) { return !arena || arena->own_host_memory(); });
   if (!direct) {
-    for (const StateTensor* state : given) Set(*state, state->initial.view());
+    for (const StateTensor* state : given) {
+      Set(*state, state->initial.view());
+      const auto [begin, end] = averages.equal_range(state->name);
+      for (auto average = begin; average != end; ++average) Set(average->second, state->initial.view());
+    }
     return;
   }
   RunOnThreads(static_cast<int64_t>(given.size()), NumCores(), [&](int64_t i) {
@@ -70,6 +78,8 @@ void StateArena::SetInitial(const Plan& plan) {
     place(state, state.initial.data());
     const auto [begin, end] = copies_.equal_range(state.name);
     for (auto copy = begin; copy != end; ++copy) place(copy->second, Converted(state.initial.view(), copy->second.dtype).data());
+    const auto [first_average, past] = averages.equal_range(state.name);
+    for (auto average = first_average; average != past; ++average) place(average->second, state.initial.data());
   });
 }
 

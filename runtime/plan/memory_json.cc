@@ -26,8 +26,8 @@ std::string MemoryJson(const Plan& plan, const std::string& hash) {
   const auto json_of = [](const PlaceMemory& place) {
     return nlohmann::ordered_json{{"parameter_bytes", place.parameters},      {"statistic_bytes", place.statistics},
                                   {"optimizer_bytes", place.optimizer},       {"accumulator_bytes", place.accumulators},
-                                  {"weight_copy_bytes", place.weight_copies}, {"constant_bytes", place.constants_bytes},
-                                  {"total_bytes", place.total_bytes()}};
+                                  {"weight_copy_bytes", place.weight_copies}, {"average_bytes", place.averages},
+                                  {"constant_bytes", place.constants_bytes},  {"total_bytes", place.total_bytes()}};
   };
   nlohmann::ordered_json line{{"plan", hash}};
   line.update(json_of(report.fullest()));

@@ -205,6 +205,7 @@ MemoryReport ReportMemory(const Plan& plan, size_t largest) {
         case StateKind::kOptimizer: place.optimizer += state.bytes; break;
         case StateKind::kAccumulator: place.accumulators += state.bytes; break;
         case StateKind::kWeightCopy: place.weight_copies += state.bytes; break;
+        case StateKind::kAverage: place.averages += state.bytes; break;
       }
     }
     report.places.push_back(place);

@@ -30,7 +30,7 @@ struct ProgramMemory {
 // The memory of each device of a place.
 struct PlaceMemory {
   // Parts of the state, including padding of layouts.
-  int64_t parameters = 0, statistics = 0, optimizer = 0, accumulators = 0, weight_copies = 0;
+  int64_t parameters = 0, statistics = 0, optimizer = 0, accumulators = 0, weight_copies = 0, averages = 0;
   int64_t state_bytes = 0, constants_bytes = 0, transient_bytes = 0;  // sizes of the arenas; all programs share the last one
   int64_t input_bytes = 0;                                            // both slots
   int fullest = -1;                                                   // the program with the largest transient arena

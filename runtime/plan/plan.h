@@ -168,7 +168,9 @@ struct Place {
 };
 
 // kWeightCopy: a parameter rounded to 16 bits. Whatever sets the parameter sets it, so it is in no file, and nobody sees it.
-enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator, kLossScale, kWeightCopy };
+// kAverage: the moving average of a parameter's values, which evaluations, predictions and exports take for the weight; its name is
+// AverageOf (runtime/plan/average_state.h).
+enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator, kLossScale, kWeightCopy, kAverage };
 
 // A tensor that persists between steps, with one offset and one layout in all entries.
 struct StateTensor {
@@ -179,15 +181,17 @@ struct StateTensor {
   Layout layout;
   int64_t offset = 0;       // in the state arena of each place that holds it
   int64_t bytes = 0;        // including padding of the layout
-  int parameter = -1;       // kOptimizer, kAccumulator, kWeightCopy: index of the parameter it belongs to
+  int parameter = -1;       // kOptimizer, kAccumulator, kWeightCopy, kAverage: index of the parameter it belongs to
   std::vector<int> places;  // that hold it, ascending; empty: all
-  Tensor initial;           // logical order; undefined: zeros, or the rounded parameter
+  Tensor initial;           // logical order; undefined: zeros, for a copy or an average the value of the parameter
   // kAccumulator: each rank that holds it has its own part, and the tensor is their sum; otherwise all hold the same.
   bool partial = false;
 
   bool in_place(int place) const;
   // Whether it follows from other tensors.
   bool derived() const { return kind == StateKind::kWeightCopy; }
+  // Whether its first value is that of its parameter.
+  bool follows() const { return derived() || kind == StateKind::kAverage; }
 };
 
 struct Constant {
@@ -298,7 +302,7 @@ struct ModelInfo {
 };
 
 struct Plan {
-  static constexpr int kFormatVersion = 6;
+  static constexpr int kFormatVersion = 7;
 
   std::vector<Target> targets;
   ModelInfo model;

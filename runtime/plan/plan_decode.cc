@@ -212,7 +212,7 @@ class Decoder {
   StateTensor Decode(const file::StateTensor& from) {
     StateTensor state;
     state.name = Name(from.name());
-    state.kind = Enum<StateKind>(from.kind(), 6, "kind of state");
+    state.kind = Enum<StateKind>(from.kind(), 7, "kind of state");
     state.dtype = Type(from.dtype());
     state.shape = ShapeOf(from.dims());
     state.layout = LayoutOf(from.layout());

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kArenas[] = {"state", "constants", "transient", "step", "feed", "input"};
 constexpr std::string_view kStreams[] = {"compute", "comm", "copy"};
 constexpr std::string_view kCollectives[] = {"all_reduce_sum", "broadcast", "reduce_scatter_sum", "all_gather"};
-constexpr std::string_view kStates[] = {"parameter", "optimizer", "statistic", "accumulator", "loss_scale", "weight_copy"};
+constexpr std::string_view kStates[] = {"parameter", "optimizer", "statistic", "accumulator", "loss_scale", "weight_copy", "average"};
 constexpr std::string_view kEntries[] = {"step", "accumulate", "update", "eval", "predict", "last batch"};
 
 template <typename T, size_t kCount>
@@ -144,8 +144,8 @@ std::string StateText(const Plan& plan) {
     text += "  " + Escaped(state.name) + ": " + NameOf(kStates, state.kind);
     if (state.parameter >= 0) text += " of " + Number(state.parameter);
     text += " " + Type(state.dtype, state.shape, state.layout) + ", bytes " + Range(state.offset, state.bytes) +
-            (state.initial.defined() ? "" : ", zero at first") + (state.partial ? ", a part on each rank" : "") + InPlaces(state.places) +
-            "\n";
+            (state.initial.defined() || state.follows() ? "" : ", zero at first") + (state.partial ? ", a part on each rank" : "") +
+            InPlaces(state.places) + "\n";
   }
   text += "constants: " + constants + each;
   for (const Constant& constant : plan.constants) {

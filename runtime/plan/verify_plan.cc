@@ -9,6 +9,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/plan/average_state.h"
 #include "runtime/plan/device_spec.h"
 #include "runtime/plan/text.h"
 #include "runtime/plan/verify_scope.h"
@@ -81,6 +82,17 @@ void CheckCopy(const StateTensor& copy, const StateTensor& parameter, const std:
   if (copy.initial.defined()) faults.Add("names", what, "has a value of its own, but is a copy");
 }
 
+// Sessions and files find an average by its name.
+void CheckAverage(const StateTensor& average, const StateTensor& parameter, const std::string& what, FaultList& faults) {
+  if (average.dtype != parameter.dtype || average.shape != parameter.shape)
+    faults.Add("bounds", what, "cannot be the average of '" + Escaped(parameter.name) + "', which has another type or shape");
+  if (average.name != AverageOf(parameter.name))
+    faults.Add(
+        "names", what,
+        "is the average of '" + Escaped(parameter.name) + "', but has another name than '" + Escaped(AverageOf(parameter.name)) + "'");
+  if (average.initial.defined()) faults.Add("names", what, "has a value of its own, but begins as its parameter");
+}
+
 void CheckState(const Plan& plan, FaultList& faults) {
   std::vector<std::vector<Range>> ranges(plan.places.size());
   std::set<std::string> names;
@@ -103,8 +115,7 @@ void CheckState(const Plan& plan, FaultList& faults) {
     }
     // The number of accumulated samples is the one accumulator of no parameter.
     const bool counts = state.kind == StateKind::kAccumulator && state.dtype == DType::kInt64 && state.shape.rank() == 0;
-    const bool belongs =
-        !counts && (state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator || state.kind == StateKind::kWeightCopy);
+    const bool belongs = !counts && (state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator || state.follows());
     const bool in_range = state.parameter >= 0 && state.parameter < static_cast<int>(plan.state.size());
     if (belongs != in_range || (in_range && plan.state[static_cast<size_t>(state.parameter)].kind != StateKind::kParameter)) {
       faults.Add("names", what, "does not belong to a parameter as its kind requires");
@@ -112,6 +123,8 @@ void CheckState(const Plan& plan, FaultList& faults) {
       faults.Add("names", what, "has other places than its parameter");
     } else if (state.kind == StateKind::kWeightCopy) {
       CheckCopy(state, plan.state[static_cast<size_t>(state.parameter)], what, faults);
+    } else if (state.kind == StateKind::kAverage) {
+      CheckAverage(state, plan.state[static_cast<size_t>(state.parameter)], what, faults);
     }
   }
   for (size_t i = 0; i < ranges.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "runtime/base/run_on_threads.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/exec/step_at_exit.h"
+#include "runtime/plan/average_state.h"
 #include "runtime/plan/loss_scale_state.h"
 #include "runtime/session/entry_match.h"
 #include "runtime/session/job_state.h"
@@ -496,6 +497,11 @@ int Session::FindState(std::string_view state) const {
   return found == states_.end() ? -1 : found->second;
 }
 
+std::string Session::TrainedState(const std::string& weight) const {
+  const int average = FindState(AverageOf(weight));
+  return average >= 0 && plan_->state[static_cast<size_t>(average)].kind == StateKind::kAverage ? AverageOf(weight) : weight;
+}
+
 Tensor Session::Get(std::string_view state) const {
   const int index = FindState(state);
   if (index < 0)
@@ -511,7 +517,12 @@ void Session::Set(std::string_view state, const TensorView& value) {
   const int index = FindState(state);
   if (index < 0 || plan_->state[static_cast<size_t>(index)].derived())
     throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect PLAN   lists them");
-  executor_->state().Set(plan_->state[static_cast<size_t>(index)], value);
+  const StateTensor& set = plan_->state[static_cast<size_t>(index)];
+  executor_->state().Set(set, value);
+  // Before the first update, the average is the weight.
+  if (set.kind != StateKind::kParameter || step_ > 0) return;
+  if (const int average = FindState(TrainedState(set.name)); average != index)
+    executor_->state().Set(plan_->state[static_cast<size_t>(average)], value);
 }
 
 void Session::set_position(int64_t step, int64_t batch) {

@@ -127,6 +127,8 @@ class Session {
   // have parts of, and Set leaves it unchanged.
   Tensor Get(std::string_view state) const;
   void Set(std::string_view state, const TensorView& value);
+  // The name of the state with the trained value of a weight: its moving average, if the plan has one, otherwise itself.
+  std::string TrainedState(const std::string& weight) const;
   // The index of a state in the plan, or -1. Unlike Plan::FindState, does not go through all of them.
   int FindState(std::string_view state) const;
   // Whether this process holds a state tensor of the plan.

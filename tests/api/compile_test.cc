@@ -164,6 +164,7 @@ TEST(Optimizer, SaysWhatTheKeysSay) {
       {"lamb", Lamb{}, Lamb{.eps = 1e-4, .weight_decay = 0.1}, {{"eps", "1e-4"}, {"weight_decay", "0.1"}}},
       {"clipping", Adam{}, Optimizer(Adam{}).ClipNorm(0.5), {{"clip_norm", "0.5"}}},
       {"clipping elements", Adam{}, Optimizer(Adam{}).ClipValue(0.5), {{"clip_value", "0.5"}}},
+      {"averages", Adam{}, Optimizer(Adam{}).Ema(0.99, true), {{"ema", "0.99"}, {"ema_warmup", "true"}}},
       {"no decay", AdamW{}, Optimizer(AdamW{}).NoDecay({"1d", "layer2.*"}), {{"no_decay", "['1d', 'layer2.*']"}}},
       {"factors", Sgd{}, Optimizer(Sgd{}).LrScale({{"layer1.*", 0.1}, {"*.bias", 2}}), {{"lr_scale", "{'layer1.*' = 0.1, '*.bias' = 2}"}}},
   };

@@ -476,4 +476,36 @@ TEST(Export, WritesSessionWeights) {
   EXPECT_EQ(again.FlatParameters(), session.FlatParameters());
 }
 
+// What leaves a session as the trained model are the averages; its parameters are the weights.
+TEST(Export, WritesMovingAverages) {
+  const Samples samples(8);
+  const gradloom::Plan plan = CompileHousing({.optimizer = gradloom::Optimizer(gradloom::Adam{.lr = 0.01}).Ema(0.8)});
+  gradloom::Session session(plan);
+  for (int i = 0; i < 5; ++i) session.Step(samples.feeds());
+  const float loss = session.Evaluate(samples.feeds()).loss;
+  const gradloom::Tensor average = session.Parameter("layer1.weight/average"), weight = session.Parameter("layer1.weight");
+  EXPECT_FALSE(std::ranges::equal(average.as<float>(), weight.as<float>()));
+  EXPECT_THROW(session.Parameter("layer1.weight/mean"), gradloom::Error);
+  session.ExportOnnx(TemporaryFile("averages.onnx"));
+  session.SaveCheckpoint(TemporaryFile("averages.safetensors"), false);
+
+  gradloom::CompileOptions options;
+  options.loss = gradloom::Loss::Mse("value", "target");
+  options.batch = kBatch;
+  gradloom::Session exported(gradloom::Compile(gradloom::Model(TemporaryFile("averages.onnx")), options));
+  EXPECT_TRUE(std::ranges::equal(exported.Parameter("layer1.weight").as<float>(), average.as<float>()));
+  EXPECT_EQ(exported.Evaluate(samples.feeds()).loss, loss);
+  gradloom::Session loaded(plan, gradloom::Checkpoint::Load(TemporaryFile("averages.safetensors")));
+  EXPECT_TRUE(std::ranges::equal(loaded.Parameter("layer1.weight").as<float>(), average.as<float>()));
+  EXPECT_EQ(loaded.Evaluate(samples.feeds()).loss, loss);
+
+  // A whole checkpoint has both.
+  session.SaveCheckpoint(TemporaryFile("averages.ckpt"));
+  gradloom::Session resumed(plan, gradloom::Checkpoint::Load(TemporaryFile("averages.ckpt")));
+  session.Step(samples.feeds());
+  resumed.Step(samples.feeds());
+  EXPECT_EQ(resumed.FlatParameters(), session.FlatParameters());
+  EXPECT_EQ(resumed.Evaluate(samples.feeds()).loss, session.Evaluate(samples.feeds()).loss);
+}
+
 }  // namespace

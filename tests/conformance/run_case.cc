@@ -37,7 +37,8 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
 std::map<std::string, Tensor> Values(const Session& session) {
   std::map<std::string, Tensor> values;
   for (const StateTensor& state : session.plan().state) {
-    if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic) values.emplace(state.name, session.Get(state.name));
+    if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic)
+      values.emplace(state.name, session.Get(session.TrainedState(state.name)));
   }
   for (const Constant& constant : session.plan().constants) values.emplace(constant.name, constant.value);
   return values;

@@ -122,6 +122,10 @@ void ReadRecipe(const Json& json, TrainingCase& c) {
   c.recipe.optimizer = ReadOptimizer(json.at("optimizer"));
   c.recipe.optimizer.clip_norm = Get(json, "clip_grad_norm", 0.0);
   c.recipe.optimizer.clip_value = Get(json, "clip_grad_value", 0.0);
+  if (json.contains("ema")) {
+    c.recipe.optimizer.ema = json.at("ema").at("decay").get<double>();
+    c.recipe.optimizer.ema_warmup = Get(json.at("ema"), "warmup", false);
+  }
   c.recipe.accumulate = Get<int64_t>(json, "grad_accumulation", 1);
   c.recipe.schedule.lr = c.recipe.optimizer.lr;
   c.lr_factors = Numbers(json, "lr_schedule");

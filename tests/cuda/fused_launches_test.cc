@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -287,6 +288,16 @@ TEST(JoinUpdates, ChangesNoBit) {
     options.control.disabled = {"join_updates"};
     EXPECT_EQ(Count(Compile(model, options), "MultiTensorUpdate"), 0);
     ExpectSameBits(Train(model, options, batches), joined);
+    // Averages read what updates make, and are joined as well.
+    options.recipe.optimizer.ema = 0.5;
+    const auto averaged = Train(model, options, batches);
+    EXPECT_EQ(averaged.size(), joined.size() + 41);
+    for (const auto& [name, value] : joined) {
+      EXPECT_EQ(std::memcmp(averaged.at(name).data(), value.data(), static_cast<size_t>(value.bytes())), 0) << name;
+    }
+    options.control.disabled.clear();
+    EXPECT_EQ(Count(Compile(model, options), "MultiTensorUpdate"), std::string(optimizer) == "lamb" ? 2 : 4);
+    ExpectSameBits(averaged, Train(model, options, batches));
   }
 }
 

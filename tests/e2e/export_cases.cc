@@ -87,7 +87,8 @@ void ExportCase(const TrainingCase& recorded, const std::string& stem, const Exp
   for (auto& [name, output] : session.Predict(feeds)) arrays.emplace("output/" + name, std::move(output));
   std::map<std::string, Tensor> values;
   for (const StateTensor& state : plan->state) {
-    if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic) values.emplace(state.name, session.Get(state.name));
+    if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic)
+      values.emplace(state.name, session.Get(session.TrainedState(state.name)));
   }
   ExportTrained(plan->model, values, stem + ".onnx", export_options);
   WriteNpz(stem + ".npz", arrays);

@@ -198,6 +198,7 @@ class HogwildTest(unittest.TestCase):
     def test_refusals(self):
         for flags, message in (({"devices": "cpu:2"}, "with hogwild each process must have one device"),
                                ({"accumulate": "2"}, "with hogwild each process updates after each of its batches"),
+                               ({"ema": "0.9"}, "with hogwild each process would average the weights after its own updates only"),
                                ({"micro_batch": "25"}, "with hogwild each process updates after each of its batches"),
                                ({"on_nan": "skip"}, "with hogwild an update cannot be undone")):
             said = self.ended(Job(GRADLOOM, 2, self.train("refused", **flags)), [3, 3])

@@ -250,7 +250,7 @@ TEST_F(PlanFileTest, RejectsImpossibleStructures) {
   refused("is not a layout", [&](file::Plan& p) { buffer(p)->set_layout("sideways"); });
   refused("unknown kind of stream", [&](file::Plan& p) { p.mutable_programs(0)->mutable_streams(0)->set_kind(3); });
   refused("unknown kind of entry", [&](file::Plan& p) { p.mutable_entries(0)->set_kind(6); });
-  refused("unknown kind of state", [&](file::Plan& p) { p.mutable_state(0)->set_kind(6); });
+  refused("unknown kind of state", [&](file::Plan& p) { p.mutable_state(0)->set_kind(7); });
   refused("unknown device kind", [&](file::Plan& p) { p.mutable_targets(0)->set_device(2); });
   refused("property 'options' occurs twice", [&](file::Plan& p) { p.mutable_properties(1)->set_name("options"); });
   refused("has no value", [&](file::Plan& p) { instruction(p)->add_attributes()->set_name("x"); });

@@ -70,7 +70,7 @@ TEST(PlanText, ShowsTheTables) {
   entry.fetches.push_back({"y", 1, -1});
   EXPECT_EQ(
       PlanText(plan),
-      "plan, format 6\n"
+      "plan, format 7\n"
       "model: net, hash beef, 4 bytes without weights\n"
       "target: cpu any, threads 1\n"
       "property options: --lr 1\n"

@@ -17,7 +17,7 @@ GradloomStatus* ExportModel(GradloomSession* session, const char* path, const ch
     std::vector<std::string> kept;
     Array(outputs, num_outputs, "the array of outputs");
     for (size_t i = 0; i < num_outputs; ++i) kept.push_back(TextOf(outputs[i], "the name of an output"));
-    TrainedValues values{.types = {}, .read = [&](const std::string& name) { return call->Get(name); }};
+    TrainedValues values{.types = {}, .read = [&](const std::string& name) { return call->Get(call->TrainedState(name)); }};
     for (const TensorFacts& facts : call.handle().states) values.types.emplace(facts.name, TensorView{facts.dtype, facts.shape, nullptr});
     ExportTrained(call->plan().model, values, file, {.outputs = std::move(kept)});
   });

@@ -72,6 +72,7 @@ void PrintMemory(const Plan& plan) {
     line("optimizer", place.optimizer);
     line("gradient sums", place.accumulators);
     line("16-bit copies", place.weight_copies);
+    line("averages", place.averages);
     std::printf("%sconstants %s\n", name.c_str(), Bytes(place.constants_bytes).c_str());
     if (place.input_bytes > 0) std::printf("%sinput slots %s\n", name.c_str(), Bytes(place.input_bytes).c_str());
     if (report.places.size() > 1) std::printf("%stotal %s\n", name.c_str(), Bytes(place.total_bytes()).c_str());
@@ -210,10 +211,12 @@ int Export(const ExportFlags& flags) {
   if (out.ends_with(".onnx")) RemovePartialFileOnSignal(out + ".data");
   // Each weight is in memory only while it is written.
   TrainedValues values{.types = TypesOfWeights(plan, stored, notes), .read = {}};
+  // What continues training needs the weights besides their averages.
+  const std::map<std::string, std::string> stored_as = TrainedTensors(plan, stored, source.averages && !training, notes);
   NonFiniteWeights non_finite;
   std::set<std::string> read;
   values.read = [&](const std::string& name) {
-    Tensor value = stored.Read(name);
+    Tensor value = stored.Read(stored_as.at(name));
     if (read.insert(name).second) non_finite.Add(name, value.view());
     return value;
   };
@@ -290,6 +293,7 @@ Action DeclareExport(CLI::App& app) {
   app.add_option("--weights", flags->source.weights,
                  "a safetensors file, the index of several, or a checkpoint's folder, instead of the run's own weights");
   app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state");
+  app.add_flag("!--no-ema", flags->source.averages, "write the weights of the last update, not their moving averages");
   app.add_option("-o,--output", flags->out, "the file to write: .onnx, or .safetensors for weights only")->required();
   CLI::Option* outputs =
       app.add_option("--outputs", flags->outputs, "an output to keep, with what it needs; once per output; default: all of them");

@@ -56,6 +56,7 @@ std::shared_ptr<UseFlags> Declare(CLI::App& app, uint8_t uses) {
   app.add_option("--weights", flags->source.weights,
                  "a safetensors file, the index of several, or a checkpoint's folder, instead of the run's own weights");
   app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state");
+  app.add_flag("!--no-ema", flags->source.averages, "take the weights of the last update, not their moving averages");
   flags->keys.Declare(app, uses, false);
   return flags;
 }

@@ -151,7 +151,7 @@ class Splitter {
   static void Forget(Graph& graph, ValueId id) {
     Value& value = graph.value(id);
     value.role = Role::kActivation;
-    value.optimizes = value.accumulates = kNoValue;
+    value.optimizes = value.accumulates = value.averages = kNoValue;
     graph.drop_data(id);
   }
 

@@ -9,6 +9,7 @@
 #include "compiler/passes/loss/loss_scale.h"
 #include "compiler/passes/update/accumulate.h"
 #include "runtime/base/checked.h"
+#include "runtime/plan/average_state.h"
 
 namespace gradloom {
 namespace {
@@ -26,6 +27,7 @@ bool SameTensor(const Tensor& a, const Tensor& b) {
 // The parameter that a state belongs to; kNoValue if it belongs to none.
 ValueId ParameterOf(const Value& value) {
   if (value.rounded_of != kNoValue) return value.rounded_of;
+  if (value.averages != kNoValue) return value.averages;
   return value.optimizes != kNoValue ? value.optimizes : value.accumulates;
 }
 
@@ -48,6 +50,7 @@ std::vector<bool> Used(const Graph& graph) {
 
 StateKind KindOf(const Value& value) {
   if (value.role == Role::kParam) return StateKind::kParameter;
+  if (value.averages != kNoValue) return StateKind::kAverage;
   if (value.rounded_of != kNoValue) return StateKind::kWeightCopy;
   if (value.name == kLossScaleState || value.name == kGoodUpdatesState || value.name == kSkippedUpdatesState) return StateKind::kLossScale;
   if (value.name == kAccumulatedWeightState) return StateKind::kAccumulator;
@@ -69,12 +72,13 @@ const std::string& OwnerOf(const Graph& graph, const Value& value) {
 // name.
 void PlaceState(const Graph& graph, const Value& value, const Layout& layout, const std::vector<int>& places,
                 std::map<std::string, int>& known, Plan& plan) {
-  const auto [found, fresh] = known.emplace(value.name, static_cast<int>(plan.state.size()));
+  const auto [found, fresh] = known.emplace(StateName(value), static_cast<int>(plan.state.size()));
   if (!fresh) {
     const StateTensor& state = plan.state[static_cast<size_t>(found->second)];
     GRADLOOM_CHECK(state.dtype == value.dtype && state.shape == value.shape && state.layout == layout && state.partial == value.partial);
     return;
   }
+  GRADLOOM_CHECK(!value.averaged);  // only an average that the plan has can be read
   StateTensor state;
   state.name = value.name;
   state.kind = KindOf(value);
@@ -88,7 +92,8 @@ void PlaceState(const Graph& graph, const Value& value, const Layout& layout, co
     if (state.in_place(static_cast<int>(i))) state.offset = std::max(state.offset, plan.places[i].state_bytes);
   }
   if (const ValueId parameter = ParameterOf(value); parameter != kNoValue) state.parameter = known.at(graph.value(parameter).name);
-  if (const Tensor* initial = graph.data(value.id)) state.initial = *initial;
+  const Tensor* const initial = graph.data(value.id);
+  if (initial != nullptr && state.kind != StateKind::kAverage) state.initial = *initial;
   for (size_t i = 0; i < plan.places.size(); ++i) {
     if (state.in_place(static_cast<int>(i))) plan.places[i].state_bytes = AlignUp(state.offset + state.bytes, kAlignmentBytes);
   }
@@ -119,6 +124,8 @@ void PlaceStepParam(const Value& value, StepLayout& step) {
 }
 
 }  // namespace
+
+std::string StateName(const Value& value) { return value.averaged ? AverageOf(value.name) : value.name; }
 
 std::vector<ValueId> FeedsOf(const Graph& graph) {
   std::vector<ValueId> feeds;

@@ -18,6 +18,9 @@ using StateHolders = std::map<std::string, std::vector<int>>;
 // step layout for the step parameters that the graph reads.
 void PlaceStateAndConstants(Graph& graph, const ProgramPlan& scheduled, const StateHolders& holders, Plan& plan);
 
+// The name in the plan of a parameter or state: one that is read as its average has that of the average.
+std::string StateName(const Value& value);
+
 // The feeds of a graph in order: its inputs except the step parameters.
 std::vector<ValueId> FeedsOf(const Graph& graph);
 

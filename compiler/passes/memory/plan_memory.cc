@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/passes/memory/pack_intervals.h"
+#include "compiler/passes/memory/place_state.h"
 #include "compiler/passes/schedule/node_order.h"
 #include "compiler/passes/schedule/refusals.h"
 #include "runtime/base/checked.h"
@@ -177,8 +178,8 @@ class Planner {
       if (value.role == Role::kConst && constant_offset.contains(value.name)) {
         NewStorage(value.id, 0, Placement{Arena::kConstants, constant_offset.at(value.name), -1});
       } else if (value.next_of == kNoValue && (value.role == Role::kParam || value.role == Role::kState) &&
-                 state_offset.contains(value.name)) {
-        NewStorage(value.id, 0, Placement{Arena::kState, state_offset.at(value.name), -1});
+                 state_offset.contains(StateName(value))) {
+        NewStorage(value.id, 0, Placement{Arena::kState, state_offset.at(StateName(value)), -1});
       }
     }
   }

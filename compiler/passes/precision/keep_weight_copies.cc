@@ -43,7 +43,7 @@ class Keeper {
   // Finds the parameters, the views of them, and the copies that the plan has.
   void FindParameters() {
     for (const Value& value : graph_.values()) {
-      if (value.role != Role::kParam || value.next_of != kNoValue) continue;
+      if (value.role != Role::kParam || value.next_of != kNoValue || value.averaged) continue;
       shown_[static_cast<size_t>(value.id)] = value.id;
       parameters_.emplace(value.name, value.id);
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/ops/op.h"
+#include "compiler/passes/memory/place_state.h"
 #include "compiler/passes/schedule/choose_kernels.h"
 #include "compiler/passes/schedule/node_order.h"
 #include "kernels/catalog/physical.h"
@@ -54,7 +55,7 @@ class LayoutAssigner {
     for (const StateTensor& state : whole.state) known.emplace(state.name, &state);
     for (const Value& value : graph.values()) {
       if (value.rounded_of != kNoValue) pairs_.insert({{value.id, value.rounded_of}, {value.rounded_of, value.id}});
-      const auto found = IsStateInput(value) ? known.find(value.name) : known.end();
+      const auto found = IsStateInput(value) ? known.find(StateName(value)) : known.end();
       if (found == known.end()) continue;
       layout(value.id) = found->second->layout;
       decided_.insert(value.id);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "compiler/passes/memory/place_state.h"
 #include "compiler/passes/schedule/node_order.h"
 
 namespace gradloom {
@@ -116,7 +117,7 @@ class Emitter {
     const ValueId whole = viewed_[static_cast<size_t>(id)];
     const int whole_index = whole == id ? -1 : BufferOf(whole);
     const Value& value = graph_.value(id);
-    Buffer buffer{.name = value.name,
+    Buffer buffer{.name = StateName(value),
                   .bytes = scheduled_.layout(id).elements(value.shape) * DTypeBytes(value.dtype),
                   .dtype = value.dtype,
                   .shape = value.shape,

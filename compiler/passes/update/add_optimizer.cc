@@ -11,6 +11,7 @@
 #include "runtime/base/listing.h"
 #include "runtime/base/name_pattern.h"
 #include "runtime/base/update_form.h"
+#include "runtime/plan/average_state.h"
 
 namespace gradloom {
 namespace {
@@ -86,6 +87,8 @@ void CheckRanges(const OptimizerOptions& o) {
   check(std::isfinite(o.lr_decay) && o.lr_decay >= 0, "the decay of the learning rate must be finite and at least 0");
   check(std::isfinite(o.initial_accumulator_value) && o.initial_accumulator_value >= 0,
         "the initial sum of squares must be finite and at least 0");
+  check(!o.ema || (*o.ema >= 0 && *o.ema < 1), "the decay of moving averages (--ema) must be at least 0 and less than 1");
+  check(o.ema || !o.ema_warmup, "ema_warmup needs moving averages: set --ema, for example to 0.999");
   for (const ParameterGroup& group : o.groups) {
     for (const std::optional<double>& option : {group.lr_scale, group.weight_decay}) {
       if (option && !(std::isfinite(*option) && *option >= 0))
@@ -169,7 +172,8 @@ class Updates {
     return norm;
   }
 
-  void Update(ValueId parameter, ValueId gradient) {
+  // Returns the next value of the parameter.
+  ValueId Update(ValueId parameter, ValueId gradient) {
     const std::string name = graph_.value(parameter).name;
     const ValueType type = graph_.type(parameter);
     b_.set_origin(name);
@@ -195,6 +199,27 @@ class Updates {
     std::vector<ValueId> next = b_.Ops(rule_.op, kGradloomDomain, inputs, static_cast<int>(replaced.size()), std::move(attributes));
     if (rule_.op == "LambDirection") next[0] = LambApply(parameter, next[0], inputs[kUpdateLr], rates);
     for (size_t i = 0; i < next.size(); ++i) graph_.value(next[i]).next_of = replaced[i];
+    return next[0];
+  }
+
+  // Lets a state follow the parameter, whose next value is `next`.
+  void Average(ValueId parameter, ValueId next) {
+    const std::string name = AverageOf(graph_.value(parameter).name);
+    const ValueType type = graph_.type(parameter);
+    if (graph_.Find(name) != kNoValue) {
+      throw Error(ErrorCode::kConfig,
+                  "the moving average of '" + Escaped(graph_.value(parameter).name) + "' would have the name of a value of the model, '" +
+                      Escaped(name) + "'",
+                  "--ema", "rename that value in the model, or omit --ema");
+    }
+    b_.set_origin(name);
+    const Tensor* const initial = graph_.data(parameter);
+    const ValueId average =
+        initial != nullptr ? graph_.AddData(name, *initial, Role::kState) : graph_.AddValue(name, type.dtype, type.shape, Role::kState);
+    graph_.value(average).averages = parameter;
+    const ValueId moved = b_.Ops("MovingAverage", kGradloomDomain, {average, next, LearningRate(type.dtype), step_, kNoValue, apply_}, 1,
+                                 {{"decay", *options_.ema}, {"warmup", int64_t{options_.ema_warmup}}})[0];
+    graph_.value(moved).next_of = average;
   }
 
  private:
@@ -259,7 +284,11 @@ ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, con
   if (weight != kNoValue) updates.Average(gradients, weight);
   if (scaled) updates.Unscale(scale, squares);
   if (clips) norm = updates.Clip(squares);
-  for (const auto& [parameter, gradient] : gradients) updates.Update(parameter, gradient);
+  std::vector<std::pair<ValueId, ValueId>> updated;
+  for (const auto& [parameter, gradient] : gradients) updated.emplace_back(parameter, updates.Update(parameter, gradient));
+  if (options.ema) {
+    for (const auto& [parameter, next] : updated) updates.Average(parameter, next);
+  }
   builder.set_phase(phase);
   builder.set_origin("");
   return norm;

@@ -39,6 +39,10 @@ struct OptimizerOptions {
   std::vector<ParameterGroup> groups;
   double clip_norm = 0;   // bound on the global L2 norm of all gradients; 0: none
   double clip_value = 0;  // bound on the magnitude of each element of a gradient; 0: none, and not with clip_norm
+  // Decay of the moving averages of the parameters, from 0 to below 1; none: there are no averages. With ema_warmup, it rises from 0 to
+  // this.
+  std::optional<double> ema;
+  bool ema_warmup = false;
 };
 
 // The rates of the update of one parameter.
@@ -57,8 +61,9 @@ std::vector<std::string> OptimizerTypes();
 // states, which are created here as "<parameter>/exp_avg" and so on. With clip_norm, gradients are scaled by min(1, clip_norm / (norm +
 // 1e-6)), and the norm before clipping is returned; otherwise kNoValue. With clip_value, their elements are clamped. `scale`: the scale of
 // the loss whose gradients these are. They are divided by it, and nothing is updated if one of them is not finite. `vectors`: parameters
-// that count as tensors of rank 1. `weight` (int64 []): if given, the gradients are sums of batches with that weight and are divided by it,
-// or by 1 if it is 0. Throws Error(kConfig) for an unknown type, an option out of range, or a group without parameters.
+// that count as tensors of rank 1. With ema, the next values of the moving averages follow, as states "<parameter>/average". `weight`
+// (int64 []): if given, the gradients are sums of batches with that weight and are divided by it, or by 1 if it is 0. Throws Error(kConfig)
+// for an unknown type, an option out of range, or a group without parameters.
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
                      const LossScale& scale = {}, const std::set<ValueId>& vectors = {}, ValueId weight = kNoValue);
 

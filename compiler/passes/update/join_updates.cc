@@ -1,5 +1,6 @@
 #include "compiler/passes/update/join_updates.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,8 +13,16 @@
 namespace gradloom {
 namespace {
 
+bool IsAverage(const Node& node) { return node.domain == kGradloomDomain && node.op == "MovingAverage"; }
+
+// Moves averages behind everything else, so that they do not stand between the updates whose results they read.
+void MoveAveragesToEnd(Graph& graph) {
+  std::stable_partition(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return !IsAverage(node); });
+}
+
 class Joiner {
  public:
+  // The averages must be at the end.
   Joiner(Graph& graph, const ProgramPlan& plan, int64_t each_elements, int64_t joined_elements)
       : graph_(graph), plan_(plan), each_elements_(each_elements), joined_elements_(joined_elements), uses_(graph) {}
 
@@ -42,9 +51,11 @@ class Joiner {
     const Value& parameter = graph_.value(node.inputs[kUpdateParameter]);
     const int64_t elements = ElementsOf(node);
     if (elements == 0 || elements > each_elements_) return std::nullopt;
-    // A reader of a next value would have to wait for all joined updates.
+    // A reader of a next value would have to wait for all joined updates. Averages do so in any case.
     for (ValueId id : node.outputs) {
-      if (id == kNoValue || !uses_.consumers[static_cast<size_t>(id)].empty()) return std::nullopt;
+      if (id == kNoValue) return std::nullopt;
+      const auto& readers = uses_.consumers[static_cast<size_t>(id)];
+      if (!std::ranges::all_of(readers, [&](int at) { return IsAverage(graph_.nodes[static_cast<size_t>(at)]); })) return std::nullopt;
     }
     const KernelCall call = CallOf(graph_, node, plan_);
     if (!RejectsUnequalOperands(call).empty()) return std::nullopt;
@@ -87,6 +98,7 @@ class Joiner {
 }  // namespace
 
 void JoinUpdates(Graph& graph, const ProgramPlan& plan, int64_t each_elements, int64_t joined_elements) {
+  MoveAveragesToEnd(graph);
   Joiner(graph, plan, each_elements, joined_elements).Run();
 }
 

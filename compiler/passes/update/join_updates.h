@@ -14,8 +14,8 @@ inline constexpr int64_t kJoinedElements = int64_t{1} << 23;
 inline constexpr int64_t kSmallUpdateElements = int64_t{1} << 16;
 
 // For GPUs, where each launch takes some microseconds: updates of parameters by one optimizer with the same options become
-// gradloom.MultiTensorUpdate, at most 32 each and as many as have `joined_elements` together, at the position of the last of them.
-// Parameters of more than `each_elements` are left alone. No bit changes. Layouts must be assigned.
+// gradloom.MultiTensorUpdate, at most 32 each and as many as have `joined_elements` together, at the position of the last of them; moving
+// averages go to the end first. Parameters of more than `each_elements` are left alone. No bit changes. Layouts must be assigned.
 void JoinUpdates(Graph& graph, const ProgramPlan& plan, int64_t each_elements = kJoinedElements, int64_t joined_elements = kJoinedElements);
 
 }  // namespace gradloom

@@ -57,6 +57,8 @@ class Update {
       scalar::AdagradElement(scalar::MakeStep<Number>(AdagradOptionsOf(a), lr_, step_), gradient_, parameter_, states_[0]);
     } else if (node_.op == "Adadelta") {
       scalar::AdadeltaElement(scalar::MakeStep<Number>(AdadeltaOptionsOf(a), lr_, step_), gradient_, parameter_, states_[0], states_[1]);
+    } else if (node_.op == "MovingAverage") {
+      scalar::MovingAverageElement(scalar::MakeStep<Number>(MovingAverageOptionsOf(a), lr_, step_), gradient_, parameter_);
     } else if (node_.op == "Adamax") {
       scalar::AdamaxElement(scalar::MakeStep<Number>(AdamaxOptionsOf(a), lr_, step_), gradient_, parameter_, states_[0], states_[1]);
     } else {
@@ -132,7 +134,7 @@ std::vector<ValueId> LambApply(GraphBuilder& b, const Node& node) {
 
 bool IsUpdate(const Node& node) {
   if (node.domain != kGradloomDomain) return false;
-  for (const char* op : {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax", "LambDirection", "LambApply"}) {
+  for (const char* op : {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax", "MovingAverage", "LambDirection", "LambApply"}) {
     if (node.op == op) return true;
   }
   return false;

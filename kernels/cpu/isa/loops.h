@@ -278,7 +278,20 @@ struct UpdateArgs {
   Index n;
 };
 using UpdateFunction = void (*)(const UpdateArgs&);
-enum class UpdateLoop : int { kSgd, kMomentum, kAdam, kAmsgrad, kRmsProp1, kRmsProp2, kRmsProp3, kAdagrad, kAdadelta, kAdamax, kLamb };
+enum class UpdateLoop : int {
+  kSgd,
+  kMomentum,
+  kAdam,
+  kAmsgrad,
+  kRmsProp1,
+  kRmsProp2,
+  kRmsProp3,
+  kAdagrad,
+  kAdadelta,
+  kAdamax,
+  kLamb,
+  kMovingAverage
+};
 
 // The cells of the recurrent operators, for `n` hidden units of one sequence at one step. A row of gates (in ONNX's order, activations
 // applied) and a row of biases consist of blocks `hidden` apart; `step`, the product of the state with R, has blocks `step_stride` apart.

@@ -50,10 +50,12 @@ GRADLOOM_UPDATE(Adagrad, AdagradStep, 1, AdagradElement(s, g, p, a))
 GRADLOOM_UPDATE(Adadelta, AdadeltaStep, 2, AdadeltaElement(s, g, p, a, b))
 GRADLOOM_UPDATE(Adamax, AdamaxStep, 2, AdamaxElement(s, g, p, a, b))
 GRADLOOM_UPDATE(Lamb, AdamStep, 2, p = LambElement(s, g, p, a, b))
+GRADLOOM_UPDATE(MovingAverage, MovingAverageStep, 0, MovingAverageElement(s, g, p))
 
 }  // namespace
 
 // In the order of enum UpdateLoop.
-const UpdateFunction kUpdates[] = {Sgd, Momentum, Adam, Amsgrad, RmsProp1, RmsProp2, RmsProp3, Adagrad, Adadelta, Adamax, Lamb};
+const UpdateFunction kUpdates[] = {Sgd,      Momentum, Adam,     Amsgrad, RmsProp1, RmsProp2,
+                                   RmsProp3, Adagrad,  Adadelta, Adamax,  Lamb,     MovingAverage};
 
 }  // namespace gradloom::GRADLOOM_ISA

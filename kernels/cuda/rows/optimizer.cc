@@ -14,8 +14,8 @@ struct States {
   std::string_view op;
   size_t min_states, max_states;
 };
-constexpr States kStates[] = {{"Sgd", 0, 1},      {"Adam", 2, 3},   {"RmsProp", 1, 3},      {"Adagrad", 1, 1},
-                              {"Adadelta", 2, 2}, {"Adamax", 2, 2}, {"LambDirection", 2, 2}};
+constexpr States kStates[] = {{"Sgd", 0, 1},      {"Adam", 2, 3},   {"RmsProp", 1, 3},       {"Adagrad", 1, 1},
+                              {"Adadelta", 2, 2}, {"Adamax", 2, 2}, {"LambDirection", 2, 2}, {"MovingAverage", 0, 0}};
 
 std::string WrongStates(const KernelCall& call) {
   const size_t states = StatesOf(call);
@@ -102,6 +102,7 @@ constexpr KernelRow kRows[] = {
     Row("cuda.gradloom.Adagrad", "Adagrad", kInPlace),
     Row("cuda.gradloom.Adadelta", "Adadelta", kInPlace),
     Row("cuda.gradloom.Adamax", "Adamax", kInPlace),
+    Row("cuda.gradloom.MovingAverage", "MovingAverage", kInPlace),
     Row("cuda.gradloom.LambDirection", "LambDirection", kDirectionInPlace),
     {.name = "cuda.gradloom.LambApply",
      .op = "LambApply",

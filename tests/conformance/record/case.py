@@ -37,6 +37,7 @@ class Case:
     batch_sizes: list[int] | None = None
     clip_grad_norm: float | None = None
     clip_grad_value: float | None = None
+    ema: dict | None = None  # decay, warmup: the parameters after training are their moving averages
     lr_schedule: list[float] | None = None
     grad_accumulation: int = 1
     frozen: tuple[str, ...] = ()  # prefixes of the names of parameters that are not trained

@@ -79,7 +79,7 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
     description = {
         "name": case.name, "model": "model.onnx", "inputs": list(case.inputs), "targets": list(case.targets), "outputs": list(case.outputs),
         "losses": case.losses, "optimizer": case.optimizer, "clip_grad_norm": case.clip_grad_norm,
-        "clip_grad_value": case.clip_grad_value, "lr_schedule": case.lr_schedule,
+        "lr_schedule": case.lr_schedule,
         "grad_accumulation": case.grad_accumulation, "steps": len(batches), "batch_size": case.batch_size, "batch_sizes": case.sizes,
         "exporter": case.exporter, "opset": exporting.actual_opset(model),
         "export_options": {"mode": case.mode, "optimize" if case.exporter == "dynamo" else "do_constant_folding": case.optimize},
@@ -89,6 +89,7 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
         "detached": list(case.detached), "ill_conditioned": ill, "expected": case.expected, "parameters": sum(v.size for v in initial.values()),
         "tolerance": tolerance.tolerances([r.losses for r in runs], grads, [p | r.buffers for p, r in zip(params, runs)], ill), "notes": case.notes,
     }
+    description |= {k: v for k, v in (("clip_grad_value", case.clip_grad_value), ("ema", case.ema)) if v is not None}
     (folder / "case.json").write_text(json.dumps(description, indent=1) + "\n")
     _check_worth(case, description, runs[0], initial, params[0])
     return description

@@ -90,11 +90,24 @@ def train(case: Case, module: nn.Module, batches: list[Batch], dtype: torch.dtyp
         torch.set_default_dtype(default)
 
 
+def _moving_average(ema: dict):
+    """As get_ema_multi_avg_fn; with a warm-up, the decay after t updates is that of diffusers' EMAModel."""
+
+    @torch.no_grad()
+    def move(averages, current, updates):
+        t = float(updates)
+        decay = min(ema["decay"], (1 + t) / (10 + t)) if ema.get("warmup") else ema["decay"]
+        torch._foreach_lerp_(averages, current, 1 - decay)
+
+    return move
+
+
 def _train(case: Case, module: nn.Module, batches: list[Batch]) -> Run:
     named = {n: p for n, p in module.named_parameters() if p.requires_grad}
     optimizer = optimizers.build(case.optimizer, list(named.values()))
     base = [g["lr"] for g in optimizer.param_groups]
     variances = _OnnxVariances(module)
+    averaged = torch.optim.swa_utils.AveragedModel(module, multi_avg_fn=_moving_average(case.ema)) if case.ema else None
     values, grads, n = [], {}, case.grad_accumulation
     for k, batch in enumerate(batches):
         if k % n == 0:
@@ -114,6 +127,11 @@ def _train(case: Case, module: nn.Module, batches: list[Batch]) -> Run:
             for group, lr in zip(optimizer.param_groups, base):
                 group["lr"] = lr * (case.lr_schedule[k] if case.lr_schedule else 1.0)
             optimizer.step()
+            if averaged:
+                averaged.update_parameters(module)
+    if averaged:
+        module = averaged.module
+        named = {n: p for n, p in module.named_parameters() if n in named}
     numpy = lambda tensors: {k: v.detach().clone().numpy() for k, v in tensors}
     norms = tuple(n for n, m in module.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
     statistics = [(k, b) for k, b in module.named_buffers() if k.endswith(("running_mean", "running_var")) and k.rpartition(".")[0] in norms]

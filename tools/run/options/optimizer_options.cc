@@ -124,6 +124,8 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
   o.weight_decay = c.Number("optimizer.weight_decay");
   o.clip_norm = c.Number("optimizer.clip_norm");
   o.clip_value = c.Number("optimizer.clip_value");
+  if (c.has_value("optimizer.ema")) o.ema = c.Number("optimizer.ema");
+  o.ema_warmup = c.Switch("optimizer.ema_warmup");
   o.beta1 = c.Number("optimizer.beta1");
   o.beta2 = c.Number("optimizer.beta2");
   if (c.is_set("optimizer.eps")) o.eps = c.Number("optimizer.eps");

@@ -20,6 +20,7 @@
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/data/batches.h"
 #include "runtime/data/image_rows.h"
+#include "runtime/plan/average_state.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/shared_batches.h"
@@ -123,14 +124,32 @@ std::map<std::string, TensorView> TypesOfWeights(const Plan& plan, const StoredT
   return types;
 }
 
-std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes) {
+std::map<std::string, std::string> TrainedTensors(const Plan& plan, const StoredTensors& stored, bool averages,
+                                                  std::vector<std::string>& notes) {
+  std::map<std::string, std::string> tensors;
+  for (const StateTensor& state : plan.state) {
+    if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic) tensors.emplace(state.name, state.name);
+  }
+  for (const auto& [name, type] : KeptTypes(plan.model)) tensors.emplace(name, name);
+  if (!averages) return tensors;
+  bool any = false;
+  for (auto& [weight, tensor] : tensors) {
+    tensor = TrainedTensor(stored.types(), weight, [&](const std::string& name) { return tensors.contains(name); });
+    any |= tensor != weight;
+  }
+  if (any) notes.push_back("weights their moving averages; --no-ema takes the weights of the last update");
+  return tensors;
+}
+
+std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& stored, bool averages, std::vector<std::string>& notes) {
   const std::map<std::string, TensorView> types = TypesOfWeights(plan, stored, notes);
+  const std::map<std::string, std::string> tensors = TrainedTensors(plan, stored, averages, notes);
   int64_t bytes = 0;
   for (const auto& [name, type] : types) bytes += type.bytes();
   RequireHostMemory(bytes, "the weights", Escaped(stored.path(), 4096), "end other programs");
   NonFiniteWeights non_finite;
   std::map<std::string, Tensor> values;
-  for (const auto& [name, type] : types) non_finite.Add(name, values.emplace(name, stored.Read(name)).first->second.view());
+  for (const auto& [name, type] : types) non_finite.Add(name, values.emplace(name, stored.Read(tensors.at(name))).first->second.view());
   if (const std::string line = non_finite.Warning(stored.path()); !line.empty()) notes.push_back(line);
   return values;
 }
@@ -228,7 +247,7 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
     DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_, names_);
   }
   for (const auto& [name, columns] : configuration_.Named("data.map")) columns_[name] = columns[0];
-  model_ = Model::FromInfo(plan.model, WeightsOf(plan, weights, notes_));
+  model_ = Model::FromInfo(plan.model, WeightsOf(plan, weights, source.averages, notes_));
 }
 
 TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, const std::string& data) const {

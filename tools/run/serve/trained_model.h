@@ -24,9 +24,10 @@ namespace gradloom {
 class TrainingJob;
 
 struct TrainedSource {
-  std::string path;     // the folder of a run, or a plan
-  std::string weights;  // a safetensors file, or the folder of a checkpoint; "": the run's own
-  std::string from;     // a checkpoint of the run: step-000500, or best; "": the newest state
+  std::string path;      // the folder of a run, or a plan
+  std::string weights;   // a safetensors file, or the folder of a checkpoint; "": the run's own
+  std::string from;      // a checkpoint of the run: step-000500, or best; "": the newest state
+  bool averages = true;  // take the moving averages of weights, where training has kept them
 };
 
 // Opens and verifies the weights: of a run that did not end, its newest checkpoint that can be loaded. `notes` receives a line for each
@@ -125,8 +126,14 @@ std::string PlanPathOf(const std::string& path);
 // missing, has another shape, or is not floating-point where it should be.
 std::map<std::string, TensorView> TypesOfWeights(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes);
 
-// These weights. `notes` also receives a warning of values that are not finite. Throws Error(kResource) if there is no memory for them.
-std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& stored, std::vector<std::string>& notes);
+// These weights; with `averages`, their moving averages where they are stored. `notes` also receives a warning of values that are not
+// finite. Throws Error(kResource) if there is no memory for them.
+std::map<std::string, Tensor> WeightsOf(const Plan& plan, const StoredTensors& stored, bool averages, std::vector<std::string>& notes);
+
+// The names of the stored tensors with the trained values of the plan's weights (TrainedTensor), by name of the weight. `averages` false:
+// each is itself. `notes` receives a line if averages are taken.
+std::map<std::string, std::string> TrainedTensors(const Plan& plan, const StoredTensors& stored, bool averages,
+                                                  std::vector<std::string>& notes);
 
 // One line that lists the file's tensors that are neither state of the plan nor among `known`; "" if there are none.
 std::string UnusedTensors(const Plan& plan, const StoredTensors& stored, const std::set<std::string>& known);

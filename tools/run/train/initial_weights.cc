@@ -11,6 +11,7 @@
 #include "runtime/base/nearest.h"
 #include "runtime/base/suggestion.h"
 #include "runtime/checkpoint/weight_files.h"
+#include "runtime/plan/average_state.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/config/configuration.h"
 #include "tools/run/serve/trained_model.h"
@@ -91,7 +92,13 @@ Tensor InitialWeights::Read(const std::string& name) const {
 
 Model WithFrozenWeights(const Model& model, const CompileOptions& options, const FrozenSource& source, std::set<std::string>& taken) {
   std::map<std::string, Tensor> values;
-  for (const CompileReport::Reason& frozen : ReportWeights(model, options).frozen) {
+  const CompileReport report = ReportWeights(model, options);
+  std::set<std::string> names;
+  for (const auto* list : {&report.trained, &report.frozen}) {
+    for (const CompileReport::Reason& weight : *list) names.insert(weight.name);
+  }
+  const auto is_weight = [&](const std::string& name) { return names.contains(name); };
+  for (const CompileReport::Reason& frozen : report.frozen) {
     const auto type = source.values.types.find(frozen.name);
     if (type == source.values.types.end() || MatchesAnyPattern(source.except, frozen.name)) continue;
     // Types of 8 bits need scales, which are stored in other tensors.
@@ -100,7 +107,7 @@ Model WithFrozenWeights(const Model& model, const CompileOptions& options, const
                            ", but the model's is in floating point",
                        source.path, frozen.name);
     }
-    values.emplace(frozen.name, source.values.read(frozen.name));
+    values.emplace(frozen.name, source.values.read(TrainedTensor(source.values.types, frozen.name, is_weight)));
     taken.insert(frozen.name);
   }
   try {
@@ -118,6 +125,11 @@ void LoadWeights(Session& session, const InitialWeights& weights, const std::vec
   const std::string where = Escaped(weights.path(), 4096);
   bool loaded = false;
   NonFiniteWeights non_finite;
+  const std::map<std::string, TensorView> kept_types = KeptTypes(session.plan().model);
+  const auto is_weight = [&](const std::string& name) {
+    const int index = session.FindState(name);
+    return index >= 0 ? session.plan().state[static_cast<size_t>(index)].kind != StateKind::kAverage : kept_types.contains(name);
+  };
   for (const auto& [name, type] : weights.types()) {
     if (taken.contains(name)) {
       non_finite.Add(name, weights.Read(name).view());
@@ -129,7 +141,7 @@ void LoadWeights(Session& session, const InitialWeights& weights, const std::vec
     const StateTensor& state = session.plan().state[static_cast<size_t>(index)];
     if (state.kind != StateKind::kParameter && state.kind != StateKind::kStatistic) continue;
     try {
-      const Tensor value = AsWeight(weights.Read(name), state.dtype);
+      const Tensor value = AsWeight(weights.Read(TrainedTensor(weights.types(), name, is_weight)), state.dtype);
       session.Set(name, value.view());
       if (!taken.contains(name)) non_finite.Add(name, value.view());
     } catch (const Error& error) {
@@ -148,7 +160,7 @@ void LoadWeights(Session& session, const InitialWeights& weights, const std::vec
     notes.push_back("weights begin as the model has them, not from " + where + ": " + kept);
   std::set<std::string> known = taken;
   std::vector<std::string> fixed;
-  for (const auto& [name, type] : KeptTypes(session.plan().model)) {
+  for (const auto& [name, type] : kept_types) {
     if (taken.contains(name) || !weights.stored().types().contains(name)) continue;
     known.insert(name);
     if (!MatchesAnyPattern(except, name)) fixed.push_back(name);

@@ -52,11 +52,11 @@ struct FrozenSource {
 // gets their names. Throws Error(kCheckpoint) for one of another shape, or not in floating point.
 Model WithFrozenWeights(const Model& model, const CompileOptions& options, const FrozenSource& source, std::set<std::string>& taken);
 
-// Replaces parameters and running statistics of the session with those of `weights`, except those whose names match a pattern of `except`.
-// Optimizer state, accumulated gradients and loss scale are ignored. `taken`: what WithFrozenWeights has used of them. Notes list the names
-// that the model lacks, the parameters that the weights lack, frozen weights that the plan fixes, and values that are not finite. Throws
-// Error(kCheckpoint) if there are none of the model's weights, or one of another shape or type; Error(kConfig) for a pattern that matches
-// no tensor.
+// Replaces parameters and running statistics of the session with those of `weights` (or their moving averages), except those whose names
+// match a pattern of `except`. Optimizer state, accumulated gradients and loss scale are ignored. `taken`: what WithFrozenWeights has used
+// of them. Notes list the names that the model lacks, the parameters that the weights lack, frozen weights that the plan fixes, and values
+// that are not finite. Throws Error(kCheckpoint) if there are none of the model's weights, or one of another shape or type; Error(kConfig)
+// for a pattern that matches no tensor.
 void LoadWeights(Session& session, const InitialWeights& weights, const std::vector<std::string>& except,
                  const std::set<std::string>& taken, std::vector<std::string>& notes);
 

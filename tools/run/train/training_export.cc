@@ -20,7 +20,7 @@ int64_t AddOptimizerState(const Plan& plan, const StoredTensors& stored, std::ma
                           std::vector<std::string>& notes) {
   size_t wanted = 0, found = 0;
   for (const StateTensor& tensor : plan.state) {
-    if (tensor.kind != StateKind::kOptimizer) continue;
+    if (tensor.kind != StateKind::kOptimizer && tensor.kind != StateKind::kAverage) continue;
     ++wanted;
     const auto type = stored.types().find(tensor.name);
     if (type == stored.types().end() || type->second.shape != tensor.shape) continue;

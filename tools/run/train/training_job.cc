@@ -174,6 +174,8 @@ std::optional<Error> HogwildObstacle(const Configuration& configuration, const J
   // A micro-batch below the batch size results in several batches per update once the plan is set up.
   if (const int64_t micro = configuration.Integer("data.micro_batch"); micro > 0 && micro < configuration.Integer("data.batch"))
     return obstacle("with hogwild each process updates after each of its batches", "data.micro_batch", "omit --micro-batch");
+  if (configuration.has_value("optimizer.ema"))
+    return obstacle("with hogwild each process would average the weights after its own updates only", "optimizer.ema", "omit --ema");
   if (configuration.Text("train.on_nan") == "skip")
     return obstacle("with hogwild an update cannot be undone, as other processes build on it", "train.on_nan", "omit --on-nan");
   return std::nullopt;

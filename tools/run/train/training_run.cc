@@ -442,8 +442,9 @@ class TrainingRun {
     if (parts_->needed()) job_->SetBusy(true);
     StateOfJob state = parts_->State(*session_);
     const auto read = [&](const std::string& name) { return state.Read(name); };
+    const auto read_trained = [&](const std::string& name) { return state.Read(session_->TrainedState(name)); };
     std::map<std::string, TensorView> types;
-    TrainedValues weights{.types = {}, .read = read};
+    TrainedValues weights{.types = {}, .read = read_trained};
     for (const StateTensor& tensor : set_up_.plan->state) {
       const TensorView type{tensor.dtype, tensor.shape, nullptr};
       types.emplace(tensor.name, type);

@@ -79,6 +79,13 @@ def _clipping():
     yield case("clip_frozen", optimizer("sgd"), clip_grad_norm=0.25, frozen=("fc1",), notes="frozen parameters do not count in the norm")
 
 
+def _averages():
+    yield case("ema_adam", optimizer("adam"), ema={"decay": 0.9})
+    yield case("ema_warmup_momentum", optimizer("momentum"), ema={"decay": 0.6, "warmup": True}, steps=12)
+    yield case("ema_low_lamb", optimizer("lamb"), ema={"decay": 0.25})
+    yield case("ema_adamw_accumulate", optimizer("adamw"), ema={"decay": 0.8}, grad_accumulation=2, steps=8)
+
+
 def _schedules(n=6):
     factors = {
         "constant": [1.0] * n,
@@ -128,5 +135,6 @@ def _batches():
 def cases():
     yield from _optimizers()
     yield from _clipping()
+    yield from _averages()
     yield from _schedules()
     yield from _batches()
