@@ -22,6 +22,7 @@
 #include "compiler/passes/update/accumulate.h"
 #include "compiler/placement.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/read_number.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/verify_plan.h"
 
@@ -32,6 +33,10 @@ using Clock = std::chrono::steady_clock;
 
 // The property of a plan with the origins of the nodes that relate samples, one per line.
 constexpr char kTailProperty[] = "tail";
+// The property of a plan with the stages that the compiler has chosen: for each node of the model a line with its stage and its name.
+constexpr char kStagesProperty[] = "stages";
+// Of a property. Longer texts would not be read.
+constexpr size_t kMaxPropertyBytes = 1 << 20;
 // Each compilation adds nodes to the tail.
 constexpr int kMaxTails = 16;
 
@@ -74,6 +79,7 @@ class Compiler {
     for (const std::string& origin : options_.recipe.tail) plan_.properties[kTailProperty] += origin + "\n";
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
     for (const EntryRequest& request : WithAccumulation(options_, copies())) AddEntry(request);
+    if (options_.recipe.place_auto) NoteStages();
   }
 
   // Returns `plan` with one more entry.
@@ -85,7 +91,11 @@ class Compiler {
                   "compile the plan again");
     }
     plan_ = plan;
-    ChooseStages();
+    if (options_.recipe.place_auto) {
+      ReadStages();
+    } else {
+      ChooseStages();
+    }
     for (const StateTensor& state : plan.state) {
       if (Gathers(options_.recipe)) stages_.of_state.emplace(state.name, state.in_place(kTrunk) ? kTrunk : kTail);
     }
@@ -197,6 +207,37 @@ class Compiler {
   void ChooseStages() {
     stages_ = StagesOf(options_.recipe, [this] { return Cut(); });
     plan_.places.resize(static_cast<size_t>(stages_.count));
+  }
+
+  // So that further entries have the same stages.
+  void NoteStages() {
+    std::string text;
+    for (const auto& [name, stage] : stages_.of_node) {
+      if (name.find('\n') != std::string::npos) return;
+      text += std::to_string(stage) + " " + name + "\n";
+    }
+    if (text.size() <= kMaxPropertyBytes) plan_.properties[kStagesProperty] = std::move(text);
+  }
+
+  // The stages of the plan's other entries.
+  void ReadStages() {
+    stages_.count = static_cast<int>(plan_.places.size());
+    const auto noted = plan_.properties.find(kStagesProperty);
+    if (noted == plan_.properties.end()) {
+      throw Error(ErrorCode::kPlan, "the plan does not say which device computes which node, so it cannot have batches of another size", "",
+                  "compile it again with all sizes, or place the nodes by name");
+    }
+    std::istringstream lines(noted->second);
+    for (std::string line; std::getline(lines, line);) {
+      const size_t space = line.find(' ');
+      const std::optional<int64_t> stage = ReadNumber<int64_t>(std::string_view(line).substr(0, space));
+      if (space == std::string::npos || !stage || *stage < 0 || *stage >= stages_.count)
+        throw Error(ErrorCode::kPlan, "property '" + std::string(kStagesProperty) + "' has a line '" + Escaped(line, 80) + "'");
+      stages_.of_node.emplace(line.substr(space + 1), static_cast<int>(*stage));
+    }
+    for (const StateTensor& state : plan_.state) {
+      if (stages_.count > 1 && !state.places.empty()) stages_.of_state.emplace(state.name, state.places.front());
+    }
   }
 
   // Chooses the cuts for the first entry, which is a training entry if there is any.

@@ -86,8 +86,8 @@ void RunPasses(const Model& model, const CompileOptions& options);
 std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions& options, EntryKind kind,
                                        const std::map<std::string, Shape, std::less<>>& feeds);
 
-// The plan with one more entry. Compile must have made `plan` from this model with these options (values of its state may be missing),
-// without automatic placement. The kind must be one that the plan has, or kEval or kPredict. Throws like Compile.
+// The plan with one more entry. Compile must have made `plan` from this model with these options (values of its state may be missing). The
+// kind must be one that the plan has, or kEval or kPredict. Throws like Compile.
 Plan AddEntry(const Model& model, const CompileOptions& options, const Plan& plan, const EntryRequest& request);
 
 }  // namespace gradloom

@@ -83,6 +83,14 @@ bool BeginsWith(const List& list, const List& base, const Same& same) {
 
 }  // namespace
 
+bool KeepsState(const Plan& plan, const Plan& base) {
+  if (plan.num_ranks() != base.num_ranks() || plan.places.size() != base.places.size()) return false;
+  for (size_t rank = 0; rank < base.num_ranks(); ++rank) {
+    if (plan.PlaceOf(rank) != base.PlaceOf(rank)) return false;
+  }
+  return BeginsWith(plan.state, base.state, SameState);
+}
+
 bool Extends(const Plan& plan, const Plan& base) {
   for (size_t i = base.constants.size(); i < plan.constants.size(); ++i) {
     for (size_t place = 0; place < base.places.size(); ++place) {

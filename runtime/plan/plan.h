@@ -333,6 +333,9 @@ struct Plan {
   bool HasPartialState() const;
 };
 
+// Whether `plan` has the states of `base` at the same places and offsets of the same ranks, perhaps with others after them.
+bool KeepsState(const Plan& plan, const Plan& base);
+
 // Whether `plan` is `base` with additions at the end. Targets, step parameters, places, groups, states, constants and entries of `base` are
 // unchanged (except for sizes of arenas, which may have grown), its programs are the same objects, and new constants have offsets after the
 // old ones.

@@ -55,6 +55,8 @@ void Session::Load(std::shared_ptr<const Plan> plan) {
   plan.reset();                                    // tensors that nobody else holds are freed as soon as the state has a copy
   if (executor_ == nullptr) {
     executor_ = Executor::Make(own, options_.executor);
+  } else if (!KeepsState(*own, *plan_)) {
+    throw Error(ErrorCode::kInternal, "the plan with another shape keeps its state in other places");
   } else if (!executor_->Extend(own)) {
     // A device may not have room for the memory of steps of both. If making the new one fails, the old one allocates its own again.
     executor_->ReleaseMemory();

@@ -178,6 +178,52 @@ TEST(Extend, KeepsInputsWithoutBatchAxis) {
     EXPECT_NEAR(session.Step(Views(batches[i])).loss, losses[i], 1e-5 * losses[i]) << "step " << i;
 }
 
+// With a limit at which a larger batch would be placed in another way: the parameters stay where they are.
+TEST(Extend, KeepsStagesThatTheCompilerHasChosen) {
+  std::mt19937 random(12);
+  constexpr int64_t kWide = 192, kBatch = 256;
+  std::string weights, body, last = "x";
+  for (int layer = 0; layer < 5; ++layer) {
+    const std::string n = std::to_string(layer);
+    weights += (layer > 0 ? ", " : "") + Weights(random, "w" + n, {kWide, kWide}, 0.12F);
+    body += " [m" + n + "] m" + n + " = MatMul(" + last + ", w" + n + ")\n [h" + n + "] h" + n + " = Relu(m" + n + ")\n";
+    last = "h" + n;
+  }
+  const Model model = ModelOf("net (float[N, 192] x) => (float[N, 192] h4) <" + weights + "> {\n" + body + "}");
+  CompileOptions options = OptionsFor({{.type = "mse", .output = "h4", .target = "t"}}, 2, {kBatch});
+  options.recipe.fetch_gradients = options.recipe.fetch_outputs = false;
+  options.recipe.place_auto = true;
+  CompileOptions plain = options;
+  plain.recipe.place_auto = false;
+  plain.recipe.devices = 1;
+  std::vector<Batch> batches;
+  for (int64_t size : {kBatch, int64_t{288}, int64_t{64}, kBatch, int64_t{500}})
+    batches.push_back({{"x", Random(random, {size, kWide})}, {"t", Random(random, {size, kWide})}});
+  int others = 0;
+  for (const int64_t kib : {3125, 2600, 2000}) {
+    options.recipe.memory_limit = kib << 10;
+    Session session(std::make_shared<const Plan>(Compile(model, options)),
+                    {.source = std::make_shared<CompilingSource>(model, options), .executor = {}});
+    Session one(std::make_shared<const Plan>(Compile(model, plain)),
+                {.source = std::make_shared<CompilingSource>(model, plain), .executor = {}});
+    for (const Batch& batch : batches) {
+      const double loss = session.Step(Views(batch)).loss, want = one.Step(Views(batch)).loss;
+      EXPECT_NEAR(loss, want, 1e-4 * want) << kib << " KiB, batch " << batch.at("x").shape()[0];
+    }
+    CompileOptions larger = options;
+    larger.entries.front().batch = 500;
+    others += !KeepsState(Compile(model, larger), session.plan());
+    // The plan says where its nodes are, also to those who have read it from a file.
+    Plan more = AddEntry(model, options, session.plan(), {EntryKind::kEval, 7});
+    EXPECT_TRUE(KeepsState(more, session.plan()));
+    more.properties["stages"] = "9 m0\n";
+    EXPECT_THROW(AddEntry(model, options, more, {EntryKind::kEval, 8}), Error);
+    more.properties.erase("stages");
+    EXPECT_THROW(AddEntry(model, options, more, {EntryKind::kEval, 8}), Error);
+  }
+  EXPECT_GT(others, 0) << "no limit places a larger batch in another way, so this test shows nothing";
+}
+
 TEST(Extends, DistinguishesExtendedPlansFromOthers) {
   std::mt19937 random(11);
   const Model model = Net(random, 1);

@@ -26,7 +26,9 @@ Configuration ConfigurationFor(const GradloomCompileOptions& given, const Gradlo
   }
   if (const std::string devices = DefaultDevices(); !devices.empty() && !configuration.is_set("devices.use"))
     configuration.SetAssignment("devices.use=" + devices);
-  if (!model.path.empty()) configuration.Decide("model.path", model.path, "the model that is compiled");
+  // A configuration takes '~' and '$' at the beginning of a path for something that a shell would expand.
+  const bool marked = model.path.starts_with('~') || model.path.starts_with('$');
+  if (!model.path.empty()) configuration.Decide("model.path", (marked ? "./" : "") + model.path, "the model that is compiled");
   return configuration;
 }
 

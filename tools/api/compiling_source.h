@@ -18,9 +18,6 @@ class CompilingSource : public PlanSource {
   std::shared_ptr<const Plan> Extend(const Plan& plan, EntryKind kind, const FeedShapes& feeds) override;
 
  private:
-  // Compiles all entries again.
-  Plan Recompile(const Plan& plan, const EntryRequest& request) const;
-
   const Model model_;
   const CompileOptions options_;
   std::mutex mutex_;  // compiles one at a time, because one compilation uses all cores
