@@ -143,6 +143,18 @@ void ShardGroups(ShardQuery& query) {
   query.set(0, Shard::Split(out, query.out_shape(0)[out] / batch));
 }
 
+// onnx's own inference adds output_padding to extents that auto_pad fixes, and gives up where output_shape is smaller than the input.
+std::vector<ValueType> InferConvTranspose(const Graph& graph, const Node& node) {
+  const ValueType x = InputType(graph, node, 0), w = InputType(graph, node, 1);
+  const int64_t groups = node.attributes.Int("group", 1);
+  if (w.shape.rank() != x.shape.rank() || x.shape.rank() < 3 || groups < 1 || x.shape[1] != w.shape[0])
+    throw Error(ErrorCode::kShape, "filters " + w.shape.ToString() + " do not fit the input " + x.shape.ToString());
+  std::vector<int64_t> extents{x.shape[0], w.shape[1] * groups};
+  const std::vector<int64_t> kernel(w.shape.begin() + 2, w.shape.end());
+  for (const int64_t extent : TransposedExtents(node.attributes, x.shape, kernel)) extents.push_back(extent);
+  return {{x.dtype, Shape(extents)}};
+}
+
 const Op kOps[] = {
     {.name = "Conv",
      .domain = "",
@@ -155,6 +167,7 @@ const Op kOps[] = {
      .domain = "",
      .traits = kProduct,
      .gradient = ConvTransposeGradient,
+     .infer = InferConvTranspose,
      .cost = TransposedCost,
      .samples = "0..>0",
      .shard = ShardGroups<0, 1>},

@@ -268,6 +268,24 @@ void ShardScatterElements(ShardQuery& query) {
   query.set(0, made);
 }
 
+// onnx's own inference knows no result of rank 0.
+std::vector<ValueType> InferGatherNd(const Graph& graph, const Node& node) {
+  const ValueType data = InputType(graph, node, 0), indices = InputType(graph, node, 1);
+  const int64_t batch = node.attributes.Int("batch_dims", 0);
+  const int rank = data.shape.rank(), last = indices.shape.rank() - 1;
+  const int64_t width = last < 0 ? 0 : indices.shape[last];
+  if (last < 0 || batch < 0 || batch > last || batch >= rank || width < 1 || batch + width > rank)
+    throw Error(ErrorCode::kShape, "indices " + indices.shape.ToString() + " do not fit the data " + data.shape.ToString());
+  for (int axis = 0; axis < static_cast<int>(batch); ++axis) {
+    if (data.shape[axis] != indices.shape[axis])
+      throw Error(ErrorCode::kShape, "indices " + indices.shape.ToString() + " and data " + data.shape.ToString() + " differ along axis " +
+                                         std::to_string(axis) + ", which batch_dims joins");
+  }
+  std::vector<int64_t> extents(indices.shape.begin(), indices.shape.end() - 1);
+  extents.insert(extents.end(), data.shape.begin() + batch + width, data.shape.end());
+  return {{data.dtype, Shape(extents)}};
+}
+
 const Op kOps[] = {
     {.name = "Gather", .domain = "", .since_version = 13, .gradient = Gather, .shard = ShardGather},
     {.name = "GatherElements", .domain = "", .since_version = 13, .gradient = GatherElements, .shard = ShardGatherElements},
@@ -276,7 +294,7 @@ const Op kOps[] = {
      .gradient = GatherGradGradient,
      .infer = InferFromShapeAttribute<1>,
      .shard = ShardGatherGrad},
-    {.name = "GatherND", .domain = "", .since_version = 13, .gradient = GatherNd, .shard = ShardGatherNd},
+    {.name = "GatherND", .domain = "", .since_version = 13, .gradient = GatherNd, .infer = InferGatherNd, .shard = ShardGatherNd},
     {.name = "GatherNDGrad",
      .domain = kGradloomDomain,
      .gradient = GatherNdGradGradient,

@@ -89,9 +89,38 @@ Windows WindowsOf(const Attributes& attributes, const Shape& input, std::vector<
   return w;
 }
 
+std::vector<int64_t> TransposedExtents(const Attributes& attributes, const Shape& input, std::vector<int64_t> kernel) {
+  if (input.rank() < 3)
+    throw Error(ErrorCode::kShape, "the input " + input.ToString() + " has no spatial dimension", "", "the input must be [N, C, D1, ...]");
+  const size_t rank = static_cast<size_t>(input.rank()) - 2;
+  const Windows w = Base(attributes, rank, std::move(kernel));
+  const std::string mode = attributes.String("auto_pad", "NOTSET");
+  const std::vector<int64_t> output_padding = attributes.Ints("output_padding", std::vector<int64_t>(rank, 0));
+  CheckList("output_padding", output_padding, rank, 0);
+  if (attributes.has("output_shape")) {
+    std::vector<int64_t> given = attributes.Ints("output_shape");
+    CheckList("output_shape", given, rank, 0);
+    return given;
+  }
+  std::vector<int64_t> extents;
+  for (size_t i = 0; i < rank; ++i) {
+    const int64_t in = input[static_cast<int>(i) + 2], pads = mode == "VALID" ? 0 : w.pads_begin[i] + w.pads_end[i];
+    const bool same = mode == "SAME_UPPER" || mode == "SAME_LOWER";
+    const auto steps = CheckedMul(w.strides[i], same ? in : in - 1);
+    if (!steps || *steps > kLargest) throw Error(ErrorCode::kShape, "the result of the transposed convolution is too large");
+    extents.push_back(same ? *steps : *steps + output_padding[i] + Extent(w, static_cast<int>(i)) - pads);
+    if (extents.back() < 0)
+      throw Error(ErrorCode::kShape, "the pads remove more than the " + std::to_string(extents.back() + pads) + " elements along axis " +
+                                         std::to_string(i + 2));
+  }
+  return extents;
+}
+
 Windows TransposedWindowsOf(const Attributes& attributes, const Shape& input, const Shape& output, std::vector<int64_t> kernel) {
   if (input.rank() < 3)
     throw Error(ErrorCode::kShape, "the input " + input.ToString() + " has no spatial dimension", "", "the input must be [N, C, D1, ...]");
+  if (output.rank() != input.rank())
+    throw Error(ErrorCode::kShape, "the result " + output.ToString() + " has another rank than the input " + input.ToString());
   const size_t rank = static_cast<size_t>(input.rank()) - 2;
   Windows w = Base(attributes, rank, std::move(kernel));
   const std::string mode = attributes.String("auto_pad", "NOTSET");

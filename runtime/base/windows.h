@@ -27,6 +27,10 @@ struct Windows {
 // of another length, extents and steps below 1, negative pads; Error(kShape) if a window does not fit.
 Windows WindowsOf(const Attributes& attributes, const Shape& input, std::vector<int64_t> kernel);
 
+// The spatial extents of the result of a transposed convolution: those of output_shape, or strides times the input with auto_pad SAME, or
+// what the pads leave. Throws like WindowsOf.
+std::vector<int64_t> TransposedExtents(const Attributes& attributes, const Shape& input, std::vector<int64_t> kernel);
+
 // The same for a transposed convolution from `input` to `output`: the windows of the convolution in the opposite direction. ONNX's
 // output_shape and output_padding are resolved.
 Windows TransposedWindowsOf(const Attributes& attributes, const Shape& input, const Shape& output, std::vector<int64_t> kernel);

@@ -54,6 +54,7 @@ SharedBatches::SharedBatches(int64_t rows, int64_t batch, Communicator* communic
       communicator_(communicator),
       process_(communicator == nullptr ? 0 : communicator->process()),
       processes_(communicator == nullptr ? 1 : communicator->processes()) {
+  GRADLOOM_CHECK(batch > 0);
   for (int64_t i = process_; i < count_; i += processes_) {
     for (int64_t row = i * batch; row < i * batch + size(i); ++row) order_.push_back(row);
   }

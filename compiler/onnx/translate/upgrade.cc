@@ -289,6 +289,9 @@ void CastInput(Upgrade& u, size_t i, DType dtype) {
 // ONNX's body joins it with an int64 shape.
 void CenterCropPad(Upgrade& u) { CastInput(u, 1, DType::kInt64); }
 
+// ONNX's type inference reads int64 only.
+void PadAxes(Upgrade& u) { CastInput(u, 3, DType::kInt64); }
+
 // ONNX's type inference reads int32 and int64 only.
 void OneHot(Upgrade& u) { CastInput(u, 1, DType::kInt64); }
 
@@ -323,6 +326,7 @@ constexpr Row kRows[] = {
     {"LogSoftmax", 11, FlatSoftmax},
     {"OneHot", kOpset, OneHot},
     {"Pad", 2, Pad},
+    {"Pad", kOpset, PadAxes},
     {"Pad", kOpset, CropBeforeWrap},
     {"QuantizeLinear", kOpset, QuantizeLinear},
     {"ReduceL1", 13, AxesToInput},

@@ -497,6 +497,10 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   if (!form.keep.empty() && job.leads()) predictions.kept = KeptColumns(data, configuration_.Text("data.format"), form.keep);
   Compiled compiled = CompileFor(EntryKind::kPredict, 0, data);
   const Dataset rows = Load(data, compiled, notes);
+  if (compiled.feeds.empty()) {
+    throw Error(ErrorCode::kConfig, "no output of the model depends on the data: there is nothing to predict from it", Escaped(data, 4096),
+                "gradloom eval computes the loss, gradloom export writes the weights");
+  }
   Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
   CheckSame(job, rows, compiled.batch);
   SharedBatches shared(rows.rows(), compiled.batch, SharesBatches(job));
