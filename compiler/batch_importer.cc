@@ -119,6 +119,10 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   }
   made->context.parameters = choice.parameters;
   made->context.vectors = StoredVectors(*made->imported.graph, choice.parameters);
+  if (request.kind != EntryKind::kEval && request.kind != EntryKind::kPredict) {
+    const std::vector<std::string>& divided = made->imported.divided_parameters;
+    made->imported.warnings.insert(made->imported.warnings.end(), divided.begin(), divided.end());
+  }
   ReportTrained(made->imported, choice, made->context.vectors);
   CheckCopies(made->imported, choice);
   Graph& graph = *made->imported.graph;

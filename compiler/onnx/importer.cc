@@ -32,6 +32,7 @@ ImportedGraph Importer::Run() {
   const std::vector<const onnx::GraphProto*> graphs = GraphsOf(file_, options_);
   result_.graph->name = graphs[0]->name();
   result_.module_parameters = ModuleParameters(file_);
+  result_.divided_parameters = DividedParameters(file_);
   result_.names_attributes = IsTracedByTorch(file_.proto);
   FindUpdated(graphs);
   FindDetached();

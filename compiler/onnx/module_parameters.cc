@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/error.h"
+
 namespace gradloom {
 namespace {
 
@@ -91,11 +93,49 @@ std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
       if (sure || (found != file.tensors.end() && Varies(found->second.data))) kinds.emplace(name, false);
     } else if (computed != sources.end() && any_of(computed->second, module.parameters)) {
       kinds.emplace(name, true);
-    } else if (computed != sources.end() && (sure || !any_of(computed->second, module.others))) {
-      kinds.emplace(name, false);
+    } else if (computed != sources.end()) {
+      const auto found = file.tensors.find(&tensor);
+      if (sure || !any_of(computed->second, module.others) || (found != file.tensors.end() && Varies(found->second.data)))
+        kinds.emplace(name, false);
     }
   }
   return kinds;
+}
+
+std::vector<std::string> DividedParameters(const ModelFile& file) {
+  const onnx::GraphProto& graph = file.proto.graph();
+  const Signature module(NoteOf(graph.metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature"));
+  std::map<std::string_view, Names> sources;
+  for (const onnx::ValueInfoProto& info : graph.value_info()) sources.emplace(info.name(), SourcesOf(info));
+  const auto elements = [&](const onnx::TensorProto& of) {
+    const auto found = file.tensors.find(&of);
+    return found == file.tensors.end() ? -1 : found->second.data.elements();
+  };
+  // By parameter: the initializer that it is, or the first that was computed from it alone.
+  std::map<std::string, const onnx::TensorProto*, std::less<>> forms;
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    if (module.parameters.contains(tensor.name())) forms.emplace(tensor.name(), &tensor);
+  }
+  std::vector<std::string> warnings;
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    const auto from = sources.find(tensor.name());
+    if (from == sources.end() || module.parameters.contains(tensor.name())) continue;
+    for (const std::string& parameter : from->second) {
+      if (!module.parameters.contains(parameter)) continue;
+      const bool alone = from->second.size() == 1;
+      const auto form = alone ? forms.emplace(parameter, &tensor).first : forms.find(parameter);
+      if (form == forms.end() || form->second == &tensor) continue;
+      // Several values of one parameter, such as those of a folded normalization, are no copies of it.
+      if (form->second->name() != parameter && elements(tensor) != elements(*form->second)) continue;
+      warnings.push_back(
+          "the file has the parameter '" + Escaped(parameter, 80) + "' twice, as '" + Escaped(form->second->name(), 80) + "' and in '" +
+          Escaped(tensor.name(), 80) +
+          "', which the exporter computed from it: they are trained as two weights; export with optimize=False to train one, "
+          "as the module does");
+      break;
+    }
+  }
+  return warnings;
 }
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "compiler/onnx/model_file.h"
 
@@ -10,5 +11,9 @@ namespace gradloom {
 
 // For each initializer of the file's main graph: see ImportedGraph::module_parameters.
 std::map<std::string, bool> ModuleParameters(const ModelFile& file);
+
+// Warnings of parameters that the exporter has stored twice, so that both are trained: as they are, and in a value that it computed from
+// them (for example transposed for another reader), or in two such values.
+std::vector<std::string> DividedParameters(const ModelFile& file);
 
 }  // namespace gradloom

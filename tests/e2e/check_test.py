@@ -373,9 +373,13 @@ class CheckTest(unittest.TestCase):
         for name, sources in (("val_8", "['val_1', 'power']"), ("val_9", "['val_2', 'queue']")):
             info = next(info for info in computed.graph.value_info if info.name == name)
             info.metadata_props.append(onnx.StringStringEntryProto(key="pkg.onnxscript.optimizer.folded_from", value=sources))
-        said = self.check(computed, "--loss", "mse").stdout
+        done = self.check(computed, "--loss", "mse")
+        said = done.stdout
         self.assertIn("trained  val_8   (a parameter of the module or derived from one", said)
         self.assertIn("frozen   val_9   (not a parameter of the module", said)
+        # A parameter that is in the file as it is and in a value computed from it.
+        self.assertIn("the file has the parameter 'power' twice, as 'power' and in 'val_8'", done.stdout + done.stderr)
+        self.assertNotIn("twice", self.check(model(), "--loss", "mse").stdout)
         varied = model("gone")
         next(t for t in varied.graph.initializer if t.name == "queue").CopyFrom(numpy_helper.from_array(np.arange(4, dtype="float32"), "queue"))
         self.assertIn("frozen   queue   (not a parameter", self.check(varied, "--loss", "mse").stdout)

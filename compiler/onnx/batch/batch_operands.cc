@@ -301,6 +301,8 @@ void BatchProver::ProveOperands(Emitter& emitter, const Node& node, const Emitte
   const bool may_tile = MayTile(emitter.graph(), node, was);
   for (size_t k = 0; k < ways.size(); ++k) {
     if (fixed(k)) ways[k] = WaysToFollow(emitter, node.inputs[k], may_tile);
+    // Indices of a write that are equal for all samples would let all of them write to the same place.
+    if (node.op == "ScatterND" && k == 1) std::erase_if(ways[k], [](const Follows& way) { return way.period > 0 && way.draws.empty(); });
   }
   std::vector<std::vector<BatchChange>> fits = Fitting(emitter, node, ways);
   if (fits.empty() && found_.declared > 1) {

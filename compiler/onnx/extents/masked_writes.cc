@@ -73,7 +73,8 @@ MaskedWrite WriteOf(const onnx::NodeProto& node, const Names& names) {
   if (!IsOp(places, {"NonZero"}) || !IsOp(copies, {"Expand"}) || copies->input_size() != 2) return write;
   // As many copies as the mask has true elements.
   const onnx::NodeProto* shape = names.Maker(copies->input(1));
-  const onnx::NodeProto* count = IsOp(shape, {"Concat"}) ? names.Maker(shape->input(0)) : nullptr;
+  // A mask of all axes leaves nothing to append to the number, and optimizers remove such a Concat.
+  const onnx::NodeProto* count = IsOp(shape, {"Concat"}) ? names.Maker(shape->input(0)) : shape;
   const onnx::NodeProto* number = IsOp(count, {"ReduceSum"}) ? names.Maker(count->input(0)) : nullptr;
   if (!IsOp(number, {"Cast"})) return write;
   write.chosen = names.Base(number->input(0), {"Reshape", "Flatten", "Identity"});

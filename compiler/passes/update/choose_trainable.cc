@@ -29,9 +29,10 @@ const std::map<std::string, std::set<int>>& WeightOperands() {
       {"GatherND", {0}},
       {"GatherElements", {0}},
       {"PRelu", {1}},
-      {"LSTM", {1, 2, 3, 5, 6, 7}},
-      {"GRU", {1, 2, 3, 5}},
-      {"RNN", {1, 2, 3, 5}},
+      {"GridSample", {0}},
+      {"LSTM", {0, 1, 2, 3, 5, 6, 7}},
+      {"GRU", {0, 1, 2, 3, 5}},
+      {"RNN", {0, 1, 2, 3, 5}},
       {"BatchNormalization", {1, 2}},
       {"LayerNormalization", {1, 2}},
       {"GroupNormalization", {1, 2}},
@@ -258,10 +259,10 @@ class Chooser {
     if (operands != WeightOperands().end()) {
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.inputs[i] != id || !operands->second.contains(static_cast<int>(i))) continue;
-        // Initial states of a recurrent layer that are all zero are not learned.
+        // Initial states and inputs of a recurrent layer that are all zero are not learned.
         const bool recurrent = node.op == "LSTM" || node.op == "GRU" || node.op == "RNN";
-        if (recurrent && (i == 5 || i == 6) && AllZero(data)) {
-          why = "a zero initial state of " + Describe(node);
+        if (recurrent && (i == 0 || i == 5 || i == 6) && AllZero(data)) {
+          why = std::string(i == 0 ? "a zero input of " : "a zero initial state of ") + Describe(node);
           continue;
         }
         if (origin.single && data.shape().rank() == 0) {
@@ -278,7 +279,9 @@ class Chooser {
       if (node.op == "BatchNormalization") why = "a running statistic of " + Describe(node);
       return false;
     }
-    const bool sum = IsSum(node.op), product = IsProduct(node.op);
+    // What ScatterElements writes to may be a learned memory; what it writes is mostly a fixed number.
+    const bool memory = node.op == "ScatterElements" && node.inputs[0] == id;
+    const bool sum = memory || IsSum(node.op), product = IsProduct(node.op);
     if (!sum && !product) {
       // A trained exponent may be a single number; trained bounds and replacement values have several elements.
       const bool trained =
