@@ -66,6 +66,10 @@ struct DatasetState {
     train = std::move(first);
   }
 
+  bool IsRead() {
+    const std::lock_guard lock(reading);
+    return train != nullptr;
+  }
   GradloomDataset* Handle() {
     const std::lock_guard lock(reading);
     if (train == nullptr)
@@ -152,8 +156,8 @@ class BatchRange {
       ++index_;
       return *this;
     }
-    // Compares with the end only. A data set has at least one row, so it need not be read to know that it has a first batch.
-    bool operator!=(const Iterator&) const { return index_ == 0 || index_ < state_->Count(); }
+    // Compares with the end only. A data set that has not been read is read for its first batch, which is there then.
+    bool operator!=(const Iterator&) const { return (index_ == 0 && !state_->data->IsRead()) || index_ < state_->Count(); }
 
    private:
     friend class BatchRange;

@@ -3,6 +3,7 @@
 #define GRADLOOM_GRADLOOM_ORT_TRAINING_C_H_
 
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "gradloom/gradloom_ort_api_c.h"
 
@@ -20,6 +21,7 @@ typedef struct GradloomOrtProperty {
 
 typedef struct OrtCheckpointState {
   GradloomCheckpoint* checkpoint;  /* null: the model's initial weights */
+  struct stat* model;              /* the file of that model; null: unknown */
   OrtTrainingSession* training;    /* the last session that was made from it; null: none */
   GradloomOrtProperty* properties; /* properties added before there was a session */
 } OrtCheckpointState;
@@ -45,6 +47,7 @@ GRADLOOM_ORT_INLINE void GradloomOrtReleaseState(OrtCheckpointState* state) {
     state->properties = property->next;
     free(property);
   }
+  free(state->model);
   free(state);
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtLoadCheckpoint(const char* path, OrtCheckpointState** out) {
@@ -54,12 +57,21 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtLoadCheckpoint(const char* path, OrtCh
   if (path == NULL || out == NULL) return GradloomOrtWrong("the path or the output pointer for the state is null");
   state = (OrtCheckpointState*)calloc(1, sizeof(OrtCheckpointState));
   if (state == NULL) return GradloomOrtNoMemory();
-  if (!GradloomOrtEndsWith(path, ".onnx") && !GradloomOrtEndsWith(path, ".plan"))
+  if (!GradloomOrtEndsWith(path, ".onnx") && !GradloomOrtEndsWith(path, ".plan")) {
     status = GradloomOrtTake(GradloomOrtTable()->LoadCheckpoint(path, &state->checkpoint));
-  if (status == NULL)
+  } else {
+    state->model = (struct stat*)calloc(1, sizeof(struct stat));
+    if (state->model == NULL)
+      status = GradloomOrtNoMemory();
+    else if (stat(path, state->model) != 0)
+      status = GradloomOrtWrong("the model whose weights are the first checkpoint cannot be found");
+  }
+  if (status == NULL) {
     *out = state;
-  else
+  } else {
+    free(state->model);
     free(state);
+  }
   return status;
 }
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtLoadCheckpointFromBuffer(const void* bytes, const size_t num_bytes, OrtCheckpointState** out) {
@@ -143,10 +155,16 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateSession(const OrtEnv* env, const
   GradloomModel* model = NULL;
   GradloomPlan* plan = NULL;
   OrtStatus* status;
+  struct stat train;
   (void)env, (void)eval_path;
   if (out != NULL) *out = NULL;
   if (state == NULL || train_path == NULL || out == NULL)
     return GradloomOrtWrong("the state, the training model or the output pointer for the session is null");
+  /* The weights of another model would not be those that are trained. */
+  if (state->model != NULL && stat(train_path, &train) == 0 &&
+      (train.st_dev != state->model->st_dev || train.st_ino != state->model->st_ino))
+    return GradloomOrtWrong(
+        "the checkpoint is a model, but another one than the training model: load a checkpoint of it, or the training model itself");
   /* Otherwise a program that still names the optimizer model of onnxruntime-training would train with other settings than that. */
   if (!GradloomOrtEndsWith(train_path, ".plan") && optimizer_path != NULL && optimizer_path[0] != '\0' &&
       !GradloomOrtEndsWith(optimizer_path, ".toml"))

@@ -108,6 +108,12 @@ class Library:
 
     def struct(self, name: str, **fields: Any) -> Any:
         """A struct of the header, with its `size` field set if it has one."""
+        kinds = dict(self.header.structs[name]._fields_)
+        for field, value in fields.items():
+            # ctypes would take the number modulo the size of the field.
+            if isinstance(value, int) and issubclass(kinds[field], ctypes._SimpleCData) and kinds[field]._type_ in "bBhHiIlLqQ":
+                if kinds[field](value).value != value:
+                    raise OverflowError(f"{field} = {value} does not fit into {8 * ctypes.sizeof(kinds[field])} bits")
         made = self.header.structs[name](**fields)
         if hasattr(made, "size"):
             made.size = ctypes.sizeof(made)

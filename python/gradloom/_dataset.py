@@ -76,7 +76,8 @@ class Dataset(Owner):
         lib.CreateBatches(self._handle, ctypes.byref(options), ctypes.byref(handle))
         walk = self._walk(handle)
         # A generator that is never started does not run its cleanup either.
-        weakref.finalize(walk, released, os.getpid(), lib.ReleaseBatches, handle)
+        release = weakref.finalize(walk, released, os.getpid(), lib.ReleaseBatches, handle)
+        release.atexit = False  # as in Owner: a daemon thread may be in the middle of a batch
         return walk
 
     @staticmethod

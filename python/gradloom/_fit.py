@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from types import FrameType
 from typing import Any, Callable, Iterator, Sequence
 
+import numpy as np
+
 from ._dataset import Dataset
 from ._library import library, string
 
@@ -136,7 +138,8 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
                     answer = call(read(struct.from_address(address)))
                 finally:
                     signals.within_a_callback = False
-                return int(answer is False or bool(raised))
+                # A comparison of numpy's numbers is no bool.
+                return int((isinstance(answer, (bool, np.bool_)) and not answer) or bool(raised))
             except BaseException as error:  # no exception may cross the table
                 raised.append(error)
                 return 1

@@ -256,11 +256,12 @@ class Session(Owner):
     def parameter_infos(self, trainable_only: bool = True) -> list[TensorInfo]:
         """The trained parameters; without `trainable_only` also the running statistics."""
         count, infos = ctypes.c_size_t(), []
-        self._call("GetParameterCount", int(trainable_only), ctypes.byref(count))
-        for index in range(count.value):
-            name = ctypes.c_char_p()
-            self._call("GetParameterName", index, ctypes.byref(name))
-            infos.append(self._info(string(name.value)))
+        with self._alone():  # `close` frees the names
+            self._call("GetParameterCount", int(trainable_only), ctypes.byref(count))
+            for index in range(count.value):
+                name = ctypes.c_char_p()
+                self._call("GetParameterName", index, ctypes.byref(name))
+                infos.append(self._info(string(name.value)))
         return infos
 
     def parameters(self, trainable_only: bool = True) -> dict[str, np.ndarray[Any, Any]]:
@@ -325,8 +326,9 @@ class Session(Owner):
 
     def _info(self, name: str) -> TensorInfo:
         struct = library().struct("GradloomTensorInfo")
-        self._call("GetParameterTypeAndShape", name.encode(), ctypes.byref(struct))
-        return info_of(struct)
+        with self._alone():
+            self._call("GetParameterTypeAndShape", name.encode(), ctypes.byref(struct))
+            return info_of(struct)
 
     def _copy(self, function: str, name: str) -> np.ndarray[Any, Any]:
         info = self._info(name)
@@ -406,8 +408,9 @@ class Session(Owner):
     def get_property(self, name: str) -> str | None:
         """A property that was set or loaded with the checkpoint; None if there is none."""
         value = ctypes.c_char_p()
-        self._call("GetProperty", name.encode(), ctypes.byref(value))
-        return None if value.value is None else string(value.value)
+        with self._alone():  # other calls may free the text
+            self._call("GetProperty", name.encode(), ctypes.byref(value))
+            return None if value.value is None else string(value.value)
 
     def export(self, path: str | os.PathLike[str], outputs: Sequence[str] = ()) -> None:
         """Writes the model's own file with the trained weights, for inference. `outputs`: the outputs to keep, with what they need; empty: all."""

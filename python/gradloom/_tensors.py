@@ -96,7 +96,12 @@ def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
         # stream=1: the producer's work is ordered before the default stream, after which the tensor is read.
         capsule = value.__dlpack__(stream=1) if on_gpu else value.__dlpack__()
         struct = library().struct("GradloomTensor")
-        library().FromDLPack(_capsule_pointer(capsule, b"dltensor"), ctypes.byref(struct))
+        try:
+            library().FromDLPack(_capsule_pointer(capsule, b"dltensor"), ctypes.byref(struct))
+        except Error as error:
+            if error.code != "E-SHAPE" or on_gpu:
+                raise
+            return _of_array(np.ascontiguousarray(np.from_dlpack(value)))
         return struct, (value, capsule)
     return _of_array(_same_kind(np.asarray(value), dtype))
 

@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
+#include "runtime/base/listing.h"
+#include "runtime/session/metrics.h"
 #include "runtime/session/trainer.h"
 
 namespace gradloom::api {
@@ -70,6 +73,43 @@ void CheckEvaluates(const GradloomFitOptions& given, const TrainerOptions& optio
     throw Error(ErrorCode::kConfig, std::string(what) + (data ? " needs evaluations, but they are never due" : " needs evaluation data"),
                 "", data ? "omit one of them" : "pass a part of the data as evaluation data");
   }
+}
+
+// Throws Error(kConfig, kData) for an evaluation that could not be made at the end of the first epoch: of outputs, targets or values that
+// do not exist, or without data for an input.
+void CheckEvaluation(const TrainerOptions& options, const Plan& plan, const Dataset& eval) {
+  const auto entry = std::find_if(plan.entries.begin(), plan.entries.end(), [](const Entry& e) { return e.kind == EntryKind::kEval; });
+  if (entry == plan.entries.end()) return;  // the trainer says so before it trains, or the first evaluation compiles one
+  const auto refuse = [](const std::string& what, const Listing& known) {
+    throw Error(ErrorCode::kConfig, what, "", "expected one of: " + known.text());
+  };
+  Listing outputs(100), columns(100), values(100);
+  std::set<std::string> measured{"loss"};
+  values.Add("eval/loss");
+  for (size_t i = 0; i < entry->fetches.size(); ++i) {
+    if (!IsOnlyExtent(*entry, i)) outputs.Add(Escaped(entry->fetches[i].name));
+  }
+  for (const Feed& feed : entry->feeds) {
+    if (!eval.has(feed.name))
+      throw Error(ErrorCode::kData, "the evaluation data has no column '" + Escaped(feed.name) + "', which the model or its loss needs");
+  }
+  for (const auto& [name, column] : eval.columns()) columns.Add(Escaped(name));
+  for (const std::string& term : plan.loss_terms) {
+    measured.insert(term);
+    values.Add("eval/" + Escaped(term));
+  }
+  for (const MetricSpec& spec : options.metrics) {
+    const auto fetches = [&](const Fetch& fetch) { return fetch.name == spec.output; };
+    if (std::none_of(entry->fetches.begin(), entry->fetches.end(), fetches))
+      refuse("metric " + Escaped(spec.name) + ": unknown output '" + Escaped(spec.output) + "'", outputs);
+    if (!eval.has(spec.target)) refuse("metric " + Escaped(spec.name) + ": unknown target '" + Escaped(spec.target) + "'", columns);
+    measured.insert(spec.shown());
+    values.Add("eval/" + Escaped(spec.shown()));
+  }
+  // Some metrics have a value for each class, which the data decides: "iou/3".
+  const auto is_watched = [&](const std::string& name) { return options.watch.name == name || options.watch.name.starts_with(name + "/"); };
+  if (std::none_of(measured.begin(), measured.end(), is_watched))
+    refuse("'" + Escaped(options.watch.name) + "' is not measured, so it cannot select the best model", values);
 }
 
 // Passes reports to the callbacks; a callback's return value can end the run.
@@ -161,17 +201,27 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     call.CheckNotFitting();
     if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "an asynchronous step has not been waited for", "", "call Wait first");
     CheckResult(result);
-    const Dataset& data = *NotNull(train, "the training data").data;
+    // A callback, or another thread, may release the handles.
+    const auto train_data = NotNull(train, "the training data").data;
+    const auto eval_data = eval == nullptr ? nullptr : eval->data;
+    const Dataset& data = *train_data;
     const Dataset none;
     CallbackObserver observer(OptionsOf(callbacks));
     TrainerOptions made = OptionsFor(OptionsOf(options), call->plan(), data.rows());
     CheckEvaluates(OptionsOf(options), made, eval);
+    if (eval_data != nullptr && eval_data->rows() > 0 && made.evaluate.unit != Interval::Unit::kNever)
+      CheckEvaluation(made, call->plan(), *eval_data);
     made.stop_requested = [&] { return observer.stopped() || call.handle().stop_fit; };
     made.stops_evaluations = made.reports_stopped_epochs = true;
     call.handle().shapes.clear();
     const FitGuard fitting(call.handle());
-    made.loss_weight = LossWeightOf(call->plan().losses, data, eval == nullptr ? nullptr : eval->data.get());
-    Trainer trainer(*call, data, eval == nullptr ? none : *eval->data, std::move(made), observer);
+    made.loss_weight = LossWeightOf(call->plan().losses, data, eval_data.get());
+    // A plateau begins at the plan's rate, not at one to which an earlier plateau has reduced it.
+    if (made.plateau) call->set_learning_rate(-1);
+    const int64_t accumulated = call->accumulated();
+    Trainer trainer(*call, data, eval_data == nullptr ? none : *eval_data, std::move(made), observer);
+    // Also of steps that the program has made itself, which the position in an epoch does not tell.
+    call->set_accumulated(accumulated);
     const StopReason reason = trainer.Run();
     GradloomFitResult given{};
     given.train_loss = observer.train_loss();

@@ -174,6 +174,50 @@ TEST(Trainer, ReducesTheLearningRateOnAPlateau) {
     EXPECT_THROW(gradloom::Trainer(Plain(), {.train = data, .eval = data.Eval(), .plateau = bad}).Fit(), gradloom::Error);
   }
   EXPECT_THROW(gradloom::Trainer(Plain(), {.train = data, .plateau = plateau}).Fit(), gradloom::Error);
+  // A plateau begins at the plan's rate again.
+  rates.clear();
+  gradloom::Trainer again(std::move(trainer.session()), {.train = data, .eval = data.Eval(), .epochs = 9, .plateau = plateau});
+  again.Fit({.on_step = [&](const gradloom::StepResult& r) { return rates.push_back(r.lr), true; }});
+  EXPECT_EQ(rates.front(), 0.01);
+}
+
+// What an evaluation lacks is found before the first step.
+TEST(Trainer, ChecksEvaluationsBeforeItTrains) {
+  const gradloom::Dataset data("models/data/boston.csv",
+                               {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}, .eval_split = "20%"});
+  data.Read(Plain());
+  const std::vector<float> features(13 * 4);
+  const gradloom::Dataset no_target(gradloom::Feeds{{"features", TensorView(features.data(), {4, 13})}});
+  const gradloom::TrainerConfig wrong[] = {{.train = data, .eval = data.Eval(), .metrics = {"mae(nope, target)"}},
+                                           {.train = data, .eval = data.Eval(), .metrics = {"mae(value, nope)"}},
+                                           {.train = data, .eval = data.Eval(), .metrics = {"mae(value, target)"}, .watch = "eval/rmse"},
+                                           {.train = data, .eval = no_target}};
+  for (const gradloom::TrainerConfig& config : wrong) {
+    gradloom::Trainer trainer(Plain(), config);
+    EXPECT_THROW(trainer.Fit(), gradloom::Error);
+    EXPECT_EQ(trainer.session().step(), 0);
+  }
+  gradloom::Trainer right(Plain(), {.train = data, .eval = data.Eval(), .metrics = {"mae(value, target)"}, .watch = "eval/mae"});
+  EXPECT_NO_THROW(right.Fit());
+}
+
+// The program's own steps count towards the next update.
+TEST(Trainer, ContinuesAnUpdateOfTheProgram) {
+  const Samples samples(3);
+  gradloom::Session session(CompileHousing({.settings = {{"train.accumulate", "4"}}}));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(session.Step(samples.feeds()).updated);
+  const gradloom::Dataset data(samples.feeds());
+  gradloom::Trainer trainer(std::move(session), {.train = data, .epochs = 10, .batch = 8});
+  std::vector<bool> updated;
+  trainer.Fit({.on_step = [&](const gradloom::StepResult& r) { return updated.push_back(r.updated), updated.size() < 5; }});
+  EXPECT_EQ(updated, (std::vector<bool>{true, false, false, false, true}));
+}
+
+TEST(Dataset, HasNoBatchesWithoutRows) {
+  const gradloom::Dataset none(gradloom::Feeds{{"features", TensorView(static_cast<const float*>(nullptr), {0, 13})}});
+  int64_t batches = 0;
+  for (const gradloom::Batch& batch : none.Batches()) batches += batch.index() + 1;
+  EXPECT_EQ(batches, 0);
 }
 
 TEST(Trainer, LeavesOutBatchesThatAreNotFinite) {

@@ -450,6 +450,49 @@ TEST(HostProgram, CannotReleaseASessionInItsOwnCallback) {
   EXPECT_EQ(session.step(), 3);
 }
 
+TEST(HostProgram, MayReleaseTheDataInACallback) {
+  const GradloomApi& api = *GradloomGetApi(GRADLOOM_API_VERSION);
+  const Samples samples(4);
+  std::vector<std::vector<float>> trained;
+  for (const bool releases : {false, true}) {
+    gradloom::Session session(Plain());
+    const TensorView features(samples.features.data(), {kBatch, 13}), target(samples.target.data(), {kBatch, 1});
+    const char* const names[] = {"features", "target"};
+    const GradloomTensor tensors[] = {features.c(), target.c()};
+    GradloomDataset* data = nullptr;
+    ASSERT_EQ(api.CreateDataset(names, tensors, 2, &data), nullptr);
+    struct User {
+      const GradloomApi& api;
+      GradloomDataset*& data;
+      bool releases;
+    } user{api, data, releases};
+    GradloomCallbacks callbacks{};
+    callbacks.size = sizeof callbacks;
+    callbacks.user = &user;
+    callbacks.on_step = [](void* given, const GradloomStepResult*) -> int32_t {
+      auto& of = *static_cast<User*>(given);
+      if (!of.releases || of.data == nullptr) return 0;
+      of.api.ReleaseDataset(of.data);
+      of.data = nullptr;
+      std::vector<std::vector<char>> others(100, std::vector<char>(64, 'x'));  // takes memory that was just freed
+      return others.size() == 100 ? 0 : 1;
+    };
+    GradloomFitOptions options{};
+    options.size = sizeof options;
+    options.epochs = 4;
+    options.batch = 8;
+    GradloomFitResult result{};
+    result.size = sizeof result;
+    GradloomStatus* const status = api.Fit(session.c(), data, nullptr, &options, &callbacks, &result);
+    EXPECT_EQ(status, nullptr);
+    api.ReleaseStatus(status);
+    if (data != nullptr) api.ReleaseDataset(data);
+    EXPECT_EQ(result.step, 16);
+    trained.push_back(session.FlatParameters());
+  }
+  EXPECT_EQ(trained[0], trained[1]);
+}
+
 // A run ends within a batch of an evaluation, which takes longer than all of the training.
 TEST(HostProgram, MayStopAFitFromAnotherThread) {
   std::vector<float> x(200000), y(200000);

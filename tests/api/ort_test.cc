@@ -194,6 +194,20 @@ int main(int argc, char** argv) {
     CHECK(std::string(error.what()).find("E-IO") != std::string::npos);
     CHECK(error.GetOrtErrorCode() == ORT_NO_SUCHFILE);
   }
+  // The weights of another model, or of none, are not silently those of the training model.
+  try {
+    Ort::CheckpointState::LoadCheckpoint(folder + "/no such model.onnx");
+    CHECK(false);
+  } catch (const Ort::Exception& error) {
+    CHECK(std::string(error.what()).find("cannot be found") != std::string::npos);
+  }
+  try {
+    Ort::CheckpointState other = Ort::CheckpointState::LoadCheckpoint(std::string(argv[2]));
+    Ort::TrainingSession wrong(env, Ort::SessionOptions(), other, model, std::nullopt, artifacts);
+    CHECK(false);
+  } catch (const Ort::Exception& error) {
+    CHECK(std::string(error.what()).find("another one than the training model") != std::string::npos);
+  }
   try {
     outputs[1].GetTensorData<int64_t>();
     CHECK(false);

@@ -290,6 +290,10 @@ class SessionTest(installed_package.HousingTest):
         del owner
         gc.collect()
         self.assertIsNone(held(), "the array is still held")
+        class Bare(Tensor):  # of a library whose tensors cannot be asked for another order
+            is_contiguous = contiguous = property()
+
+        self.assertEqual(self.gradloom.Session(self.plan).step(features=Bare(np.asfortranarray(self.x)), target=Bare(self.y)).loss, plain)
         with self.assertRaisesRegex(self.gradloom.Error, r"E-DEVICE.*host or GPU memory(.|\n)*tensor.cpu"):
             session.step(features=Tensor(self.x, device=4), target=self.y)
 
@@ -353,6 +357,11 @@ class SessionTest(installed_package.HousingTest):
 
         with self.assertRaisesRegex(ZeroDivisionError, "4"):
             session.fit(data, epochs=9, batch=16, on_step=fails)
+        # A comparison of numpy's numbers is False, too; other values that count as false are not.
+        self.assertEqual(session.fit(data, epochs=9, batch=16, on_step=lambda step: np.float64(step.loss) < 0).step, 5)
+        self.assertEqual(session.fit(data, epochs=2, batch=16, on_step=lambda step: 0).step, 8)
+        with self.assertRaisesRegex(OverflowError, "epochs"):
+            session.fit(data, epochs=2**64 + 1, batch=16)
 
     def test_a_fit_says_what_it_leaves_out(self):
         data = self.gradloom.Dataset.from_arrays(features=np.tile(self.x, (4, 1)), target=np.tile(self.y, (4, 1)))

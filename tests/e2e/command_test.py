@@ -99,6 +99,10 @@ class CommandTest(unittest.TestCase):
         with open("quiet.log") as file:
             self.assertIn("done in ", file.read())
         self.assertIn("excludes", self.run_command([*compiled, "-q", "-v"], 4).stderr)
+        self.assertIn("write flags after the verb: gradloom train -q", self.run_command(["-q", *BARE], 4).stderr)
+        self.run_command([*BARE, "--name", "refused", "--lr", "-1", "--log-file", "refused.log"], 4)
+        with open("refused.log") as file:
+            self.assertIn("optimizer.lr", file.read())
 
     def test_log_file_of_verbs_without_a_configuration(self):
         self.run_command(["export", "runs/main", "-o", "logged.onnx", "--log-file", "export.log"])

@@ -122,6 +122,10 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
       return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(word, 4096) + "'", "",
                    "pass data with --data: --data " + ShellWord(word) + "   " + see);
     }
+    if (words[0] == word && std::find(flags.begin(), flags.end(), word) != flags.end()) {
+      return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(word) + "' before " + verb.get_name(), "",
+                   "write flags after the verb: gradloom " + verb.get_name() + " " + Escaped(word) + "   " + see);
+    }
     // Usually an unquoted pattern that the shell has expanded.
     const std::string help = word.starts_with("-")
                                  ? "write a file of this name as ./" + Escaped(word, 4096) + "; words after -- are not flags   "

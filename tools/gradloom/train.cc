@@ -119,9 +119,9 @@ std::optional<ResumeOptions> RunToResume(const Configuration& configuration, con
 }
 
 // Errors from here on are reported as the configuration says, which may not be by a flag.
-void TakeReport(const Configuration& configuration) {
+void TakeReport(const Configuration& configuration, const std::string& log_file = "") {
   if (configuration.Text("log.report") == "json") ReportErrorsAsJson();
-  SetStderrLines(configuration.Text("log.format") == "json", "");
+  SetStderrLines(configuration.Text("log.format") == "json", log_file);
 }
 
 // Errors in the configuration itself are reported as the rest of it says.
@@ -129,7 +129,12 @@ Configuration Resolved(const ConfigurationFlags& flags, const std::string& base 
   try {
     return flags.Resolve(base);
   } catch (const Error&) {
-    TakeReport(flags.Readable(base));
+    const Configuration readable = flags.Readable(base);
+    TakeReport(readable);
+    try {
+      TakeReport(readable, readable.Text("log.file"));
+    } catch (const Error&) {  // the first error counts
+    }
     throw;
   }
 }
