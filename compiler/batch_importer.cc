@@ -119,7 +119,8 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   }
   made->context.parameters = choice.parameters;
   made->context.vectors = StoredVectors(*made->imported.graph, choice.parameters);
-  if (request.kind != EntryKind::kEval && request.kind != EntryKind::kPredict) {
+  const bool trains = request.kind != EntryKind::kEval && request.kind != EntryKind::kPredict;
+  if (trains) {
     const std::vector<std::string>& divided = made->imported.divided_parameters;
     made->imported.warnings.insert(made->imported.warnings.end(), divided.begin(), divided.end());
   }
@@ -128,7 +129,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   Graph& graph = *made->imported.graph;
   SetInitial(graph);
   ReadKeptState(graph);
-  if (request.kind == EntryKind::kEval || request.kind == EntryKind::kPredict) ReadAverages(graph);
+  if (!trains) ReadAverages(graph);
   if (request.kind == EntryKind::kUpdate) {
     graph.nodes.clear();
     graph.inputs.clear();

@@ -35,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 constexpr char kTailProperty[] = "tail";
 // The property of a plan with the stages that the compiler has chosen: for each node of the model a line with its stage and its name.
 constexpr char kStagesProperty[] = "stages";
-// Of a property. Longer texts would not be read.
+// The most that the decoder of plans reads of a property (kMaxTextBytes in plan_decode.cc).
 constexpr size_t kMaxPropertyBytes = 1 << 20;
 // Each compilation adds nodes to the tail.
 constexpr int kMaxTails = 16;
