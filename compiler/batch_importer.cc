@@ -119,8 +119,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   }
   made->context.parameters = choice.parameters;
   made->context.vectors = StoredVectors(*made->imported.graph, choice.parameters);
-  const bool trains = request.kind != EntryKind::kEval && request.kind != EntryKind::kPredict;
-  if (trains) {
+  if (!IsForwardOnly(request.kind)) {
     const std::vector<std::string>& divided = made->imported.divided_parameters;
     made->imported.warnings.insert(made->imported.warnings.end(), divided.begin(), divided.end());
   }
@@ -129,7 +128,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   Graph& graph = *made->imported.graph;
   SetInitial(graph);
   ReadKeptState(graph);
-  if (!trains) ReadAverages(graph);
+  if (IsForwardOnly(request.kind)) ReadAverages(graph);
   if (request.kind == EntryKind::kUpdate) {
     graph.nodes.clear();
     graph.inputs.clear();

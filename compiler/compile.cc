@@ -84,8 +84,7 @@ class Compiler {
 
   // Returns `plan` with one more entry.
   Plan Extend(const Plan& plan, const EntryRequest& request) {
-    const bool trains = request.kind != EntryKind::kEval && request.kind != EntryKind::kPredict;
-    if (trains && plan.accumulate > 1 && plan.HasEntry(EntryKind::kUpdate) && plan.FindState(std::string(kAccumulatedWeightState)) < 0) {
+    if (!IsForwardOnly(request.kind) && plan.accumulate > 1 && plan.HasEntry(EntryKind::kUpdate) && plan.FindState(std::string(kAccumulatedWeightState)) < 0) {
       throw Error(ErrorCode::kPlan,
                   "the plan is of an earlier release, whose updates do not end with an epoch: it cannot have batches of another size", "",
                   "compile the plan again");

@@ -14,8 +14,6 @@ constexpr size_t kLongestText = 300;
 // These follow from the other parts; they are named only if all of those are equal.
 const std::string kState = "state", kInstructions = "instructions";
 
-bool Trains(const Entry& entry) { return entry.kind != EntryKind::kEval && entry.kind != EntryKind::kPredict; }
-
 std::string Listed(const Attributes& attributes) {
   std::string text;
   for (const auto& [name, value] : attributes) text += (text.empty() ? "" : ", ") + name + "=" + Attributes::ToString(value);
@@ -86,7 +84,7 @@ PlanIdentity IdentityOf(const Plan& plan) {
   std::set<int> programs;
   std::set<std::string> sizes, targets, threads;
   for (const Entry& entry : plan.entries) {
-    if (!Trains(entry)) continue;
+    if (IsForwardOnly(entry.kind)) continue;
     if (entry.kind != EntryKind::kUpdate) sizes.insert(std::to_string(entry.batch));
     for (const RankBinding& rank : entry.ranks) programs.insert(rank.program);
   }

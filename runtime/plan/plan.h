@@ -238,6 +238,12 @@ struct Fetch {
 // kAccumulate and then kUpdate.
 enum class EntryKind : uint8_t { kStep, kAccumulate, kUpdate, kEval, kPredict, kLastBatch };
 
+// Computes no gradients and updates nothing.
+constexpr bool IsForwardOnly(EntryKind kind) { return kind == EntryKind::kEval || kind == EntryKind::kPredict; }
+
+// Runs a batch forward and backward. kUpdate has no batch.
+constexpr bool Trains(EntryKind kind) { return !IsForwardOnly(kind) && kind != EntryKind::kUpdate; }
+
 struct RankBinding {
   int program = 0;          // index into Plan::programs
   std::vector<int> groups;  // group slot -> index into Plan::groups

@@ -27,8 +27,7 @@ constexpr int64_t kSomeBatch = 32;
 std::vector<EntryRequest> EntriesFor(const EntryRequests& requests, const std::vector<int64_t>& batches, int64_t eval_batch) {
   std::vector<EntryRequest> entries;
   const auto add = [&](EntryKind kind) {
-    const bool trains = kind != EntryKind::kEval && kind != EntryKind::kPredict;
-    if (!trains && eval_batch > 0) return entries.push_back({kind, eval_batch});
+    if (IsForwardOnly(kind) && eval_batch > 0) return entries.push_back({kind, eval_batch});
     for (const int64_t batch : batches) entries.push_back({kind, batch});
   };
   add(EntryKind::kStep);

@@ -11,8 +11,6 @@
 
 namespace gradloom {
 
-bool Trains(EntryKind kind) { return kind == EntryKind::kStep || kind == EntryKind::kAccumulate || kind == EntryKind::kLastBatch; }
-
 void BindFileUpdates(PassContext& c) {
   std::map<ValueId, ValueId> next_of;
   for (const auto& [state, next] : c.file_updates) next_of.emplace(state, next);

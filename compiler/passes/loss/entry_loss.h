@@ -10,9 +10,6 @@ namespace gradloom {
 // throws, and Error(kShape) if the file's loss is not a scalar.
 void RunAddLoss(PassContext& context);
 
-// Whether entries of the kind compute gradients.
-bool Trains(EntryKind kind);
-
 // Binds the states of the file's own algorithm to their next values.
 void BindFileUpdates(PassContext& context);
 

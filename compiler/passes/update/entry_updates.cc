@@ -19,7 +19,7 @@ double FactorOfBatch(const PassContext& c) {
 int CopiesOfModel(const PassContext& c) { return c.recipe.devices / (c.stages == nullptr ? 1 : c.stages->count); }
 
 void RunAddOptimizer(PassContext& c) {
-  if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.UsesFileAlgorithm()) return;
+  if (IsForwardOnly(c.kind) || c.recipe.UsesFileAlgorithm()) return;
   GraphBuilder builder(c.graph, c.rules);
   builder.set_phase(Phase::kUpdate);
   const bool counts = c.recipe.accumulate > 1 && c.kind != EntryKind::kStep;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kNamedBuffers = 3;
 
-bool Evaluates(const EntryRequest& entry) { return entry.kind == EntryKind::kEval || entry.kind == EntryKind::kPredict; }
+bool Evaluates(const EntryRequest& entry) { return IsForwardOnly(entry.kind); }
 
 bool Trains(const EntryRequest& entry) { return !Evaluates(entry); }
 
