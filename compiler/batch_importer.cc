@@ -13,6 +13,7 @@
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/update/add_optimizer.h"
 #include "compiler/passes/update/stored_vectors.h"
+#include "compiler/passes/update/tie_copies.h"
 #include "runtime/base/counted.h"
 #include "runtime/base/name_pattern.h"
 
@@ -99,7 +100,8 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
     GraphBuilder builder(*made->imported.graph, rules_);
     PassThroughFakeQuantize(builder);
   }
-  const TrainableChoice choice = ChooseTrained(made->imported);
+  TrainableChoice choice = ChooseTrained(made->imported);
+  Tie(made->imported, choice);
   if (reading.detach && !options_.recipe.UsesFileAlgorithm()) {
     GraphBuilder builder(*made->imported.graph, rules_);
     if (const int64_t count = PassStraightThrough(builder, choice.parameters); count > 0) {
@@ -120,8 +122,7 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
   made->context.parameters = choice.parameters;
   made->context.vectors = StoredVectors(*made->imported.graph, choice.parameters);
   if (!IsForwardOnly(request.kind)) {
-    const std::vector<std::string>& divided = made->imported.divided_parameters;
-    made->imported.warnings.insert(made->imported.warnings.end(), divided.begin(), divided.end());
+    for (const auto& [name, warning] : made->imported.divided_parameters) made->imported.warnings.push_back(warning);
   }
   ReportTrained(made->imported, choice, made->context.vectors);
   CheckCopies(made->imported, choice);
@@ -231,6 +232,17 @@ TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
       choice.frozen.emplace_back(value.name, "not updated by the file's algorithm");
   }
   return choice;
+}
+
+void BatchImporter::Tie(ImportedGraph& imported, TrainableChoice& choice) {
+  const Recipe& recipe = options_.recipe;
+  if (!recipe.tie || recipe.only || recipe.UsesFileAlgorithm()) return;
+  if (!copies_) copies_ = model_.transposed_copies();
+  tied_ = TieCopies(*imported.graph, *copies_, choice.parameters);
+  for (const TiedTensor& tied : tied_) {
+    std::erase_if(choice.trained, [&](const auto& trained) { return trained.first == tied.name; });
+    imported.divided_parameters.erase(tied.name);
+  }
 }
 
 void BatchImporter::ReportTrained(const ImportedGraph& imported, const TrainableChoice& choice, const std::set<ValueId>& vectors) const {

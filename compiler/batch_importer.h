@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -33,11 +34,15 @@ class BatchImporter {
 
   const OnnxTypeRules& rules() const { return rules_; }
 
+  // The matrices of the file that are trained as one with another, in the last import.
+  const std::vector<TiedTensor>& tied() const { return tied_; }
+
  private:
   void ReadKeptState(Graph& graph) const;
   void ReadAverages(Graph& graph) const;
   void SetInitial(Graph& graph);
   TrainableChoice ChooseTrained(ImportedGraph& imported) const;
+  void Tie(ImportedGraph& imported, TrainableChoice& choice);
   // `vectors`: StoredVectors of the trained ones.
   void ReportTrained(const ImportedGraph& imported, const TrainableChoice& choice, const std::set<ValueId>& vectors) const;
   void CheckCopies(const ImportedGraph& imported, const TrainableChoice& choice) const;
@@ -47,6 +52,8 @@ class BatchImporter {
   Plan& plan_;
   CompileReport& report_;
   OnnxTypeRules rules_;
+  std::optional<std::vector<TiedTensor>> copies_;        // Model::transposed_copies
+  std::vector<TiedTensor> tied_;
   std::vector<std::pair<std::string, Tensor>> initial_;  // from the file's own initialization
 };
 

@@ -60,7 +60,7 @@ class Compiler {
 
   Plan Run() {
     AddEntries();
-    plan_.model = options_.exports ? model_.info(ReplacedAtExport()) : ModelInfo{.name = model_.name(), .hash = model_.hash(), .bytes = ""};
+    plan_.model = options_.exports ? model_.info(ReplacedAtExport(), importer_.tied()) : ModelInfo{.name = model_.name(), .hash = model_.hash(), .bytes = "", .tied = importer_.tied()};
     report_.stages = Gathers(options_.recipe) ? 1 : stages_.count;
     report_.placed = stages_.of_node;
     const auto start = Clock::now();

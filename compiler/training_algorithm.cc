@@ -19,6 +19,7 @@
 #include "compiler/passes/update/add_optimizer.h"
 #include "compiler/passes/update/choose_trainable.h"
 #include "compiler/passes/update/stored_vectors.h"
+#include "compiler/passes/update/tie_copies.h"
 #include "compiler/passes/update/traced.h"
 #include "runtime/plan/schedule_formula.h"
 
@@ -47,8 +48,11 @@ class AlgorithmBuilder {
   AlgorithmBuilder(const Model& model, const Recipe& recipe, const ImportOptions& import)
       : recipe_(recipe), imported_(Import(model, import)), graph_(*imported_.graph), b_(graph_, rules_) {}
 
-  Algorithm Run(const std::vector<std::string>& parameters, int64_t updates) {
-    const TrainableChoice choice = ChooseTrainable(graph_, {.trainable = {}, .freeze = {}, .only = parameters});
+  Algorithm Run(const std::vector<std::string>& parameters, const std::vector<TiedTensor>& tied, int64_t updates) {
+    std::vector<std::string> names = parameters;
+    for (const TiedTensor& tensor : tied) names.push_back(tensor.name);
+    TrainableChoice choice = ChooseTrainable(graph_, {.trainable = {}, .freeze = {}, .only = std::move(names)});
+    TieCopies(graph_, tied, choice.parameters);
     const std::set<ValueId> vectors = StoredVectors(graph_, choice.parameters);
     Algorithm made;
     made.first = graph_.next_node_id();
@@ -152,11 +156,11 @@ class AlgorithmBuilder {
 }  // namespace
 
 Algorithm MakeAlgorithm(const Model& model, const Recipe& recipe, const ImportOptions& import, const std::vector<std::string>& parameters,
-                        int64_t updates) {
+                        const std::vector<TiedTensor>& tied, int64_t updates) {
   CheckRecipe(recipe);
   const auto make = [&](const ImportOptions& at) {
     AlgorithmBuilder builder(model, recipe, at);
-    return builder.Run(parameters, updates);
+    return builder.Run(parameters, tied, updates);
   };
   Algorithm made = make(import);
   std::vector<OtherExtent> others;

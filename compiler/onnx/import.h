@@ -65,13 +65,14 @@ class Model {
 
   // This model with other elements of its tensors, by the names of values in a Graph: initializers, and tensors of Constant nodes of the
   // main graph. They are converted to the element types of the file, and repeated where the file holds a copy for each sample. Names that
-  // the file does not have are ignored, and so are sparse tensors. The hash becomes another one if an element differs, which only depends
+  // the file does not have are ignored, and so are sparse tensors. A transposed copy (see below) that is not named follows the matrix that
+  // it is a copy of. The hash becomes another one if an element differs, which only depends
   // on the file's hash and the tensors that differ. Throws Error(kShape) for another shape.
   Model WithTensors(const std::map<std::string, Tensor>& values) const;
 
   // The data of the model that a plan stores. The bytes do not contain the tensors of the values named in `replaced`, which are passed to
-  // the export later. They contain all other tensors, including external ones.
-  ModelInfo info(const std::vector<std::string>& replaced = {}) const;
+  // the export later, nor the `tied` ones. They contain all other tensors, including external ones.
+  ModelInfo info(const std::vector<std::string>& replaced = {}, const std::vector<TiedTensor>& tied = {}) const;
 
   // The path given to Load.
   const std::string& path() const;
@@ -91,6 +92,11 @@ class Model {
 
   // Warnings about the file, one line each.
   const std::vector<std::string>& warnings() const;
+
+  // The matrices that are the transpose of another one, bit for bit, with that one: exporters write such a copy of a tied weight (an
+  // embedding that is also the output layer) when they fold its Transpose. Not those that may be equal by chance, such as identities. For
+  // the model of a plan, those that the plan ties.
+  std::vector<TiedTensor> transposed_copies() const;
 
   const ModelFile& file() const { return *file_; }
 
@@ -199,7 +205,7 @@ struct ImportedGraph {
   // module and tensors computed from them. False: buffers, tensors in the code and tensors computed from these. The others have no note, or
   // one that may belong to another tensor with the same elements.
   std::map<std::string, bool> module_parameters;
-  std::vector<std::string> divided_parameters;  // one line each: see DividedParameters
+  std::map<std::string, std::string> divided_parameters;  // see DividedParameters
   // The exporter names parameters and buffers as the module does, and keeps numbers in the code in Constant nodes.
   bool names_attributes = false;
   int64_t declared_batch = 0;  // as a number, or 1 for an open batch in a file that was exported for one sample; 0: none

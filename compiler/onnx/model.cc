@@ -11,6 +11,7 @@
 #include "compiler/onnx/check/node_order.h"
 #include "compiler/onnx/export/inference_form.h"
 #include "compiler/onnx/export/separate_elements.h"
+#include "compiler/onnx/export/tied_values.h"
 #include "compiler/onnx/import.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
@@ -270,13 +271,13 @@ Model Model::FromInfo(const ModelInfo& info, const std::map<std::string, Tensor>
   ContentHash hash;
   ModelBytes source(info.bytes, &hash);
   Parsed parsed = ParseBinary(source, Elements::kMoved, info.name, {});
+  const TrainedValues all = WithTied(info, ValuesOf(values));
   std::vector<std::pair<TensorSite, Tensor>> sparse;
   ForEachTensor(parsed.file->proto, [&](const TensorSite& site) {
-    const auto found = values.find(site.name);
-    if (found == values.end() || !site.parameter_like) return;
+    if (!all.types.contains(site.name) || !site.parameter_like) return;
     const auto& dims = site.dense != nullptr ? site.dense->dims() : site.sparse->dims();
     const int32_t type = site.dense != nullptr ? site.dense->data_type() : site.sparse->values().data_type();
-    const Tensor value = ValueInFile(found->second, Shape(std::vector<int64_t>(dims.begin(), dims.end())), type,
+    const Tensor value = ValueInFile(all.read(site.name), Shape(std::vector<int64_t>(dims.begin(), dims.end())), type,
                                      Escaped(info.name, 1000) + ", tensor '" + Escaped(site.name) + "'");
     hash.Add(site.name);
     hash.Add(value.data(), static_cast<size_t>(value.bytes()));
@@ -292,6 +293,7 @@ Model Model::FromInfo(const ModelInfo& info, const std::map<std::string, Tensor>
   });
   for (const auto& [site, value] : sparse) MakeDense(site, value);
   if (form == ModelForm::kInference) ToInferenceForm(parsed.file->proto);
+  parsed.file->tied = info.tied;
   return Model(Finished(std::move(parsed), "", hash));
 }
 
@@ -316,7 +318,8 @@ std::vector<std::string> Model::input_names() const {
 const std::vector<std::string>& Model::warnings() const { return file_->warnings; }
 
 Model Model::WithTensors(const std::map<std::string, Tensor>& values) const {
-  auto file = std::make_shared<ModelFile>(ModelFile{file_->path, file_->options, "", file_->proto, {}, file_->warnings});
+  const TrainedValues all = WithTied({.tied = transposed_copies()}, ValuesOf(values));
+  auto file = std::make_shared<ModelFile>(ModelFile{file_->path, file_->options, "", file_->proto, {}, file_->warnings, file_->tied});
   ContentHash hash;
   hash.Add(file_->hash);
   bool differs = false;
@@ -328,10 +331,9 @@ Model Model::WithTensors(const std::map<std::string, Tensor>& values) const {
     const TensorSite& site = sites[i++];
     const auto key = [](const TensorSite& of) { return of.dense != nullptr ? static_cast<const void*>(of.dense) : of.sparse; };
     Tensor data = file_->tensors.at(key(original)).data;
-    const auto found = values.find(site.name);
-    if (found != values.end() && site.parameter_like && site.dense != nullptr) {
+    if (all.types.contains(site.name) && site.parameter_like && site.dense != nullptr) {
       const std::string where = Escaped(file_->path, 1000) + ", tensor '" + Escaped(site.name) + "'";
-      const Tensor value = ValueInFile(found->second, data.shape(), site.dense->data_type(), where);
+      const Tensor value = ValueInFile(all.read(site.name), data.shape(), site.dense->data_type(), where);
       if (std::memcmp(value.data(), data.data(), static_cast<size_t>(data.bytes())) != 0) {
         differs = true;
         hash.Add(site.name);
@@ -346,8 +348,9 @@ Model Model::WithTensors(const std::map<std::string, Tensor>& values) const {
   return Model(std::move(file));
 }
 
-ModelInfo Model::info(const std::vector<std::string>& replaced) const {
-  const std::set<std::string> left_out(replaced.begin(), replaced.end());
+ModelInfo Model::info(const std::vector<std::string>& replaced, const std::vector<TiedTensor>& tied) const {
+  std::set<std::string> left_out(replaced.begin(), replaced.end());
+  for (const TiedTensor& tensor : tied) left_out.insert(tensor.name);
   onnx::ModelProto copy = file_->proto;
   SeparateElements elements;
   std::vector<TensorSite> sites;
@@ -365,6 +368,7 @@ ModelInfo Model::info(const std::vector<std::string>& replaced) const {
   ModelInfo info;
   info.name = name();
   info.hash = file_->hash;
+  info.tied = tied;
   const SerializedModel serialized(copy, elements);
   if (serialized.bytes() > file_->options.limits.file_bytes) {
     throw Error(ErrorCode::kLimit, "the frozen tensors need more than " + std::to_string(file_->options.limits.file_bytes) + " bytes",

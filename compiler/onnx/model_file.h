@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -29,6 +30,7 @@ struct ModelFile {
   // By the address of the TensorProto or SparseTensorProto in `proto`.
   std::unordered_map<const void*, ModelTensor> tensors;
   std::vector<std::string> warnings;
+  std::optional<std::vector<TiedTensor>> tied = {};  // of a plan's model: those of the plan
 };
 
 // Reads and checks the messages of a file, without the raw data and external data of tensors. Throws what Model::Load throws before it

@@ -102,7 +102,7 @@ std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
   return kinds;
 }
 
-std::vector<std::string> DividedParameters(const ModelFile& file) {
+std::map<std::string, std::string> DividedParameters(const ModelFile& file) {
   const onnx::GraphProto& graph = file.proto.graph();
   const Signature module(NoteOf(graph.metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature"));
   std::map<std::string_view, Names> sources;
@@ -116,7 +116,7 @@ std::vector<std::string> DividedParameters(const ModelFile& file) {
   for (const onnx::TensorProto& tensor : graph.initializer()) {
     if (module.parameters.contains(tensor.name())) forms.emplace(tensor.name(), &tensor);
   }
-  std::vector<std::string> warnings;
+  std::map<std::string, std::string> warnings;
   for (const onnx::TensorProto& tensor : graph.initializer()) {
     const auto from = sources.find(tensor.name());
     if (from == sources.end() || module.parameters.contains(tensor.name())) continue;
@@ -127,7 +127,8 @@ std::vector<std::string> DividedParameters(const ModelFile& file) {
       if (form == forms.end() || form->second == &tensor) continue;
       // Several values of one parameter, such as those of a folded normalization, are no copies of it.
       if (form->second->name() != parameter && elements(tensor) != elements(*form->second)) continue;
-      warnings.push_back(
+      warnings.emplace(
+          tensor.name(),
           "the file has the parameter '" + Escaped(parameter, 80) + "' twice, as '" + Escaped(form->second->name(), 80) + "' and in '" +
           Escaped(tensor.name(), 80) +
           "', which the exporter computed from it: they are trained as two weights; export with optimize=False to train one, "

@@ -3,7 +3,6 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 #include "compiler/onnx/model_file.h"
 
@@ -13,7 +12,7 @@ namespace gradloom {
 std::map<std::string, bool> ModuleParameters(const ModelFile& file);
 
 // Warnings of parameters that the exporter has stored twice, so that both are trained: as they are, and in a value that it computed from
-// them (for example transposed for another reader), or in two such values.
-std::vector<std::string> DividedParameters(const ModelFile& file);
+// them (for example transposed for another reader), or in two such values. By the name of the computed value.
+std::map<std::string, std::string> DividedParameters(const ModelFile& file);
 
 }  // namespace gradloom

@@ -44,6 +44,7 @@ struct Recipe {
   std::vector<std::string> trainable;
   std::vector<std::string> freeze;
   std::optional<std::vector<std::string>> only;
+  bool tie = true;  // a matrix that the file has twice, once transposed, is trained as one; not with `only`
 
   bool fetch_gradients = false;  // each step also returns "grad/<parameter>", before clipping
   bool fetch_outputs = false;    // training entries also return the model's outputs

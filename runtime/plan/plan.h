@@ -301,14 +301,22 @@ struct StepLayout {
   bool operator==(const StepLayout&) const = default;
 };
 
+// A matrix that the model's file has twice. The plan has only `source`, and an export writes its transpose for `name`.
+struct TiedTensor {
+  std::string name, source;
+
+  bool operator==(const TiedTensor&) const = default;
+};
+
 struct ModelInfo {
   std::string name;
   std::string hash;   // of the ONNX file with its external data, hexadecimal
   std::string bytes;  // the original ModelProto without its weights, for export
+  std::vector<TiedTensor> tied = {};
 };
 
 struct Plan {
-  static constexpr int kFormatVersion = 7;
+  static constexpr int kFormatVersion = 8;
 
   std::vector<Target> targets;
   ModelInfo model;

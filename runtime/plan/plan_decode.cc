@@ -69,6 +69,7 @@ class Decoder {
     plan.model.hash = Name(from.model().hash());
     plan.model.bytes.resize(static_cast<size_t>(Claim(from.model().bytes())));
     read_(from.model().bytes().offset(), plan.model.bytes.data(), from.model().bytes().bytes());
+    for (const file::TiedTensor& tied : from.model().tied()) plan.model.tied.push_back({Name(tied.name()), Name(tied.source())});
     plan.schedule.kind = Name(from.schedule().kind());
     plan.schedule.lr = from.schedule().lr();
     plan.schedule.attributes = Decode(from.schedule().attributes());

@@ -20,6 +20,11 @@ class Encoder {
     to.mutable_model()->set_name(plan.model.name);
     to.mutable_model()->set_hash(plan.model.hash);
     Add(plan.model.bytes.data(), static_cast<int64_t>(plan.model.bytes.size()), *to.mutable_model()->mutable_bytes());
+    for (const TiedTensor& tied : plan.model.tied) {
+      file::TiedTensor& t = *to.mutable_model()->add_tied();
+      t.set_name(tied.name);
+      t.set_source(tied.source);
+    }
     to.mutable_schedule()->set_kind(plan.schedule.kind);
     to.mutable_schedule()->set_lr(plan.schedule.lr);
     Encode(plan.schedule.attributes, *to.mutable_schedule()->mutable_attributes());

@@ -217,6 +217,8 @@ std::string PlanText(const Plan& plan) {
   std::string text = "plan, format " + Number(Plan::kFormatVersion) + "\n";
   text += "model: " + Escaped(plan.model.name) + ", hash " + Escaped(plan.model.hash) + ", " +
           Number(static_cast<int64_t>(plan.model.bytes.size())) + " bytes without weights\n";
+  for (const TiedTensor& tied : plan.model.tied)
+    text += "tied: '" + Escaped(tied.name) + "' is '" + Escaped(tied.source) + "', transposed\n";
   for (const Target& target : plan.targets) {
     text +=
         "target: " + std::string(DeviceKindName(target.device)) + " " + Escaped(target.isa) + ", threads " + Number(target.threads) + "\n";

@@ -67,7 +67,7 @@ Plan Sample(const std::string& name) {
 // A plan with a value in every field.
 Plan Rich() {
   Plan plan = Sample("training");
-  plan.model = {"linear\x01 model", "0123abcd", std::string("\0onnx", 5)};
+  plan.model = {"linear\x01 model", "0123abcd", std::string("\0onnx", 5), {{"w.1", "w"}, {"v.1", "v"}}};
   plan.schedule = {"cosine", 0.25, {{"total", int64_t{100}}, {"floor", 1e-3}}};
   plan.properties = {{"options", "--lr 0.25"}, {"version", "0.1"}};
   plan.losses = {{"cross_entropy", "logits", "label", true, -1, 7, {0.5, 2}, true}, {"mse", "y", "t"}};
@@ -128,6 +128,7 @@ class PlanFileTest : public testing::Test {
     EXPECT_EQ(PlanText(read), PlanText(plan));
     EXPECT_EQ(PlanHash(read), PlanHash(plan));
     EXPECT_EQ(read.model.bytes, plan.model.bytes);
+    EXPECT_EQ(read.model.tied, plan.model.tied);
   }
 
   TemporaryFolder folder_;

@@ -58,7 +58,7 @@ TEST(PlanText, ShowsTheTables) {
   const int w = AddState(plan, "w", 8);
   AddState(plan, "w/m", 8, StateKind::kOptimizer, w);
   AddConstant(plan, "c", 4);
-  plan.model = {"net", "beef", "1234"};
+  plan.model = {"net", "beef", "1234", {{"w.1", "w"}}};
   plan.properties = {{"options", "--lr 1"}};
   plan.losses = {{"cross_entropy", "logits", "label", true, -1, 7, {0.5, 2}, true}, {"mse", "y", "t"}};
   plan.loss_terms = {"loss/logits", "loss/y"};
@@ -70,8 +70,9 @@ TEST(PlanText, ShowsTheTables) {
   entry.fetches.push_back({"y", 1, -1});
   EXPECT_EQ(
       PlanText(plan),
-      "plan, format 7\n"
+      "plan, format 8\n"
       "model: net, hash beef, 4 bytes without weights\n"
+      "tied: 'w.1' is 'w', transposed\n"
       "target: cpu any, threads 1\n"
       "property options: --lr 1\n"
       "loss: cross_entropy of logits and label, classes along axis -1, class 7 ignored, class weights [0.5,2.0], mean over positions\n"

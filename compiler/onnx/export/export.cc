@@ -10,6 +10,7 @@
 #include "compiler/onnx/export/annotate_devices.h"
 #include "compiler/onnx/export/inference_form.h"
 #include "compiler/onnx/export/separate_elements.h"
+#include "compiler/onnx/export/tied_values.h"
 #include "compiler/onnx/export/write_algorithm.h"
 #include "compiler/onnx/keep_outputs.h"
 #include "compiler/onnx/model_file.h"
@@ -124,8 +125,7 @@ DType CheckValueInFile(const Shape& value, const Shape& shape, int32_t data_type
 }
 
 // Each large value is read from `values`, which is borrowed, when the model is written.
-onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, SeparateElements& elements) {
-  onnx::ModelProto model = Parse(info);
+onnx::ModelProto WithValues(onnx::ModelProto model, const ModelInfo& info, const TrainedValues& values, SeparateElements& elements) {
   std::vector<std::pair<TensorSite, Tensor>> sparse;
   ForEachTensor(model, [&](const TensorSite& site) {
     const std::string where = info.name + ", tensor '" + Escaped(site.name) + "'";
@@ -261,9 +261,9 @@ std::map<std::string, Tensor> ReadAll(const TrainedValues& values) {
 }
 
 std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form) {
-  const TrainedValues borrowed = ValuesOf(values);
+  const TrainedValues all = WithTied(info, ValuesOf(values));
   SeparateElements elements;
-  onnx::ModelProto model = WithValues(info, borrowed, elements);
+  onnx::ModelProto model = WithValues(Parse(info), info, all, elements);
   if (form == ModelForm::kInference) ToInferenceForm(model);
   TakeLarge(model, elements);
   const SerializedModel serialized(model, elements);
@@ -276,10 +276,11 @@ std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Ten
 }
 
 void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std::string& path, const ExportOptions& options) {
+  const TrainedValues all = WithTied(info, values);
   int64_t bytes = static_cast<int64_t>(info.bytes.size());
-  for (const auto& [name, type] : values.types) bytes += type.bytes();
+  for (const auto& [name, type] : all.types) bytes += type.bytes();
   SeparateElements elements;
-  onnx::ModelProto model = WithValues(info, values, elements);
+  onnx::ModelProto model = WithValues(Parse(info), info, all, elements);
   ToInferenceForm(model);
   if (!options.outputs.empty()) KeepOutputs(options.outputs, model);
   Write(std::move(model), elements, path, options, options.outputs.empty() && bytes > options.inline_bytes);
@@ -293,7 +294,9 @@ void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& v
 std::map<std::string, std::string> ExportWithAlgorithm(const ModelInfo& info, const TrainedValues& values, const Algorithm& algorithm,
                                                        const std::string& path, const ExportOptions& options) {
   SeparateElements elements;
-  onnx::ModelProto model = WithValues(info, values, elements);
+  onnx::ModelProto tied = Parse(info);
+  TieInGraph(info, tied);
+  onnx::ModelProto model = WithValues(std::move(tied), info, values, elements);
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
     const auto value = values.types.find(tensor.name());
     if (value == values.types.end() || value->second.shape == ShapeOf(tensor)) continue;

@@ -62,6 +62,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
           [&] { recipe.loss_scale = LossScaleOf(configuration.Text("train.loss_scale"), recipe.precision); });
   recipe.freeze = configuration.Texts("model.freeze");
   recipe.trainable = configuration.Texts("model.trainable");
+  recipe.tie = !configuration.Switch("model.no_tie");
   const NamedDevices named = DevicesOf(configuration, notes);
   recipe.device = named.devices.kind;
   recipe.devices = named.devices.count;

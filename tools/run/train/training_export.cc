@@ -63,7 +63,7 @@ void ExportTraining(const Plan& plan, const StoredTensors& stored, const Trained
   for (const StateTensor& tensor : plan.state) {
     if (tensor.kind == StateKind::kParameter) parameters.push_back(tensor.name);
   }
-  const Algorithm algorithm = MakeAlgorithm(model, recipe, import, parameters, updates);
+  const Algorithm algorithm = MakeAlgorithm(model, recipe, import, parameters, plan.model.tied, updates);
   for (const auto& [target, name] : ExportWithAlgorithm(plan.model, values, algorithm, out, options)) {
     notes.push_back("the target '" + Escaped(target) + "' is '" + Escaped(name) +
                     "' in the file, because the model has a value of that name: --map " + Escaped(name) + "=" + Escaped(target));

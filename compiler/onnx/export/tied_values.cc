@@ -1,0 +1,79 @@
+#include "compiler/onnx/export/tied_values.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "compiler/onnx/model_file.h"
+#include "runtime/base/error.h"
+#include "runtime/base/host_memory.h"
+
+namespace gradloom {
+namespace {
+
+Tensor Transposed(const Tensor& matrix) {
+  RequireHostMemory(matrix.bytes(), "a weight that the file has twice", "", "end other programs");
+  const int64_t rows = matrix.shape()[0], columns = matrix.shape()[1], size = DTypeBytes(matrix.dtype());
+  Tensor transposed(matrix.dtype(), {columns, rows});
+  const auto* from = static_cast<const std::byte*>(matrix.data());
+  auto* to = static_cast<std::byte*>(transposed.data());
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column)
+      std::memcpy(to + (column * rows + row) * size, from + (row * columns + column) * size, static_cast<size_t>(size));
+  }
+  return transposed;
+}
+
+}  // namespace
+
+TrainedValues WithTied(const ModelInfo& info, const TrainedValues& values) {
+  TrainedValues all = values;
+  std::map<std::string, std::string> sources;
+  for (const TiedTensor& tied : info.tied) {
+    const auto source = values.types.find(tied.source);
+    if (source == values.types.end() || values.types.contains(tied.name)) continue;
+    const Shape& shape = source->second.shape;
+    if (shape.rank() != 2) throw Error(ErrorCode::kPlan, "'" + Escaped(tied.source) + "' is tied, but no matrix", Escaped(info.name, 1000));
+    all.types.emplace(tied.name, TensorView{source->second.dtype, {shape[1], shape[0]}, nullptr});
+    sources.emplace(tied.name, tied.source);
+  }
+  if (sources.empty()) return all;
+  all.read = [read = values.read, sources = std::move(sources)](const std::string& name) {
+    const auto source = sources.find(name);
+    return source == sources.end() ? read(name) : Transposed(read(source->second));
+  };
+  return all;
+}
+
+void TieInGraph(const ModelInfo& info, onnx::ModelProto& model) {
+  onnx::GraphProto& graph = *model.mutable_graph();
+  for (const TiedTensor& tied : info.tied) {
+    auto& initializers = *graph.mutable_initializer();
+    const auto named = [&](const auto& of) { return of.name() == tied.name; };
+    const auto at = std::ranges::find_if(initializers, named);
+    if (at == initializers.end()) {
+      throw Error(ErrorCode::kUnsupported, "the file holds the weight '" + Escaped(tied.source) + "' a second time in a function or a node",
+                  Escaped(info.name, 1000) + ", tensor '" + Escaped(tied.name) + "'", "export without --training");
+    }
+    initializers.erase(at);
+    auto& inputs = *graph.mutable_input();
+    inputs.erase(std::remove_if(inputs.begin(), inputs.end(), named), inputs.end());
+    onnx::NodeProto& node = *graph.add_node();
+    node.set_op_type("Transpose");
+    node.set_name(tied.name + "/tied");
+    node.add_input(tied.source);
+    node.add_output(tied.name);
+    onnx::AttributeProto& perm = *node.add_attribute();
+    perm.set_name("perm");
+    perm.set_type(onnx::AttributeProto::INTS);
+    perm.add_ints(1);
+    perm.add_ints(0);
+    // Before all readers.
+    auto& nodes = *graph.mutable_node();
+    std::rotate(nodes.begin(), nodes.end() - 1, nodes.end());
+  }
+}
+
+}  // namespace gradloom
