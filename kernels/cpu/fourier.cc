@@ -130,4 +130,17 @@ double* Fourier::Run(const Loops& loops, double* lines, double* work) const {
   return lines;
 }
 
+RealFourier::RealFourier(int64_t length, bool inverse) : inverse_(inverse), halves_(length / 2, inverse) {
+  for (int64_t k = 0; k <= length / 4; ++k) AddTwiddle(twiddles_, k, length, -1);
+}
+
+double* RealFourier::Run(const Loops& loops, double* lines, double* work) const {
+  FourierHalvesArgs args{.half = halves_.length(), .twiddles = twiddles_.data(), .elements = lines};
+  if (inverse_) loops.fourier_split_halves(args);
+  double* const result = halves_.Run(loops, lines, work);
+  args.elements = result;
+  if (!inverse_) loops.fourier_join_halves(args);
+  return result;
+}
+
 }  // namespace gradloom

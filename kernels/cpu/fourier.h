@@ -37,4 +37,21 @@ class Fourier {
   std::unique_ptr<Chirp> chirp_;  // instead of passes
 };
 
+// The float64 transform of kFourierLines lines of an even number of real numbers to the first half of their spectrum, or back, not scaled
+// either, by a complex transform of half the length. Real number t of line l is at kFourierLines t + l, and the length / 2 + 1 elements of
+// a spectrum are ordered as in FourierPassArgs.
+class RealFourier {
+ public:
+  RealFourier(int64_t length, bool inverse);
+
+  int64_t length() const { return 2 * halves_.length(); }
+  // `lines` and `work` have Fourier::Numbers(length) elements each. Returns the buffer with the result, which is one of the two.
+  double* Run(const Loops& loops, double* lines, double* work) const;
+
+ private:
+  const bool inverse_;
+  const Fourier halves_;
+  std::vector<double> twiddles_;
+};
+
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/fourier.h"
@@ -21,6 +22,13 @@ using LineOffsets = std::array<int64_t, kFourierLines>;
 
 bool IsOnesided(const KernelCall& call) { return call.attributes.Int("onesided", call.op == "STFT" ? 1 : 0) != 0; }
 bool IsInverse(const KernelCall& call) { return call.attributes.Int("inverse", 0) != 0; }
+
+// Whether the transform is from real numbers to their spectrum, or back.
+bool IsOfRealNumbers(const KernelCall& call) {
+  const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
+  if (IsInverse(call)) return IsOnesided(call) && to[to.rank() - 1] == 1;
+  return from[from.rank() - 1] == 1 || (call.op == "STFT" && from.rank() == 2);
+}
 
 // An upper bound of the transform length from the shape of its result: half a spectrum fits two lengths, and any axis may be the one meant.
 int64_t MaxTransformLength(const KernelCall& call) {
@@ -55,19 +63,38 @@ class SignalTransform : public Kernel {
     if (length <= 0 || length > longest_ || bins != (half ? length / 2 + 1 : length)) {
       throw Error(ErrorCode::kValue, call_.op + ": a length of " + std::to_string(length) + " for " + std::to_string(bins) + " results");
     }
-    if (!fourier_ || fourier_->length() != length) fourier_.emplace(length, IsInverse(call_));
+    if (IsOfRealNumbers(call_) && length % 2 == 0) {
+      if (!halves_ || halves_->length() != length) halves_.emplace(length, IsInverse(call_));
+      fourier_.reset();
+    } else {
+      if (!fourier_ || fourier_->length() != length) fourier_.emplace(length, IsInverse(call_));
+      halves_.reset();
+    }
   }
 
-  // For each group of lines: fill(first, count, elements) writes the elements, take(first, count, elements) reads their transforms.
+  // Whether real numbers are ordered as in RealFourier, and a spectrum has only the first half. Otherwise, all are complex.
+  bool by_halves() const { return halves_.has_value(); }
+  // Number `t` of a line of real numbers.
+  double& Number(double* elements, int64_t t, int64_t line) const { return elements[(by_halves() ? t : 2 * t) * kFourierLines + line]; }
+
+  // The element of a transform that has bin `k` of the spectrum, and the sign of its imaginary part: the second half of the spectrum of
+  // real numbers is the conjugate mirror image of the first.
+  std::pair<int64_t, double> BinOf(int64_t k) const {
+    return by_halves() && 2 * k > halves_->length() ? std::pair(halves_->length() - k, -1.0) : std::pair(k, 1.0);
+  }
+
+  // For each group of lines: fill(first, count, elements) writes the elements that are not zero, take(first, count, elements) reads their
+  // transforms.
   template <typename Fill, typename Take>
   void ForLines(int64_t lines, void* scratch, const Fill& fill, const Take& take) const {
     const int64_t numbers = Fourier::Numbers(longest_);
+    const int64_t elements = by_halves() ? halves_->length() / 2 + 1 : fourier_->length();
     ParallelFor(CeilDiv(lines, kFourierLines), threads_, [&](int64_t group) {
       double* const memory = static_cast<double*>(scratch) + ThreadIndex() * 2 * numbers;
       const int64_t first = group * kFourierLines, count = std::min<int64_t>(kFourierLines, lines - first);
-      std::fill(memory, memory + Fourier::Numbers(fourier_->length()), 0.0);
+      std::fill(memory, memory + 2 * kFourierLines * elements, 0.0);
       fill(first, count, memory);
-      take(first, count, fourier_->Run(loops_, memory, memory + numbers));
+      take(first, count, by_halves() ? halves_->Run(loops_, memory, memory + numbers) : fourier_->Run(loops_, memory, memory + numbers));
     });
   }
 
@@ -78,7 +105,8 @@ class SignalTransform : public Kernel {
   int64_t longest_;
   int threads_;
   const Loops& loops_;
-  std::optional<Fourier> fourier_;
+  std::optional<Fourier> fourier_;  // one of the two
+  std::optional<RealFourier> halves_;
 };
 
 // (x [..., 1 or 2], length, axis), as in kernels/reference/signal.cc.
@@ -115,11 +143,10 @@ class Dft : public SignalTransform {
           const LineOffsets at = offsets_of(first, count, from[axis], parts);
           for (int64_t t = 0; t < used; ++t) {
             const float* const row = x + t * inner * parts;
-            for (int64_t l = 0; l < count; ++l) Real(elements, t, l) = row[at[static_cast<size_t>(l)]];
+            for (int64_t l = 0; l < count; ++l) (to_real ? Real(elements, t, l) : Number(elements, t, l)) = row[at[static_cast<size_t>(l)]];
             for (int64_t l = 0; parts > 1 && l < count; ++l) Imaginary(elements, t, l) = row[at[static_cast<size_t>(l)] + 1];
           }
-          // The second half of the spectrum of real numbers is the conjugate mirror image of the first.
-          for (int64_t t = half; to_real && t < length; ++t) {
+          for (int64_t t = half; to_real && !by_halves() && t < length; ++t) {
             for (int64_t l = 0; l < count; ++l) {
               Real(elements, t, l) = Real(elements, length - t, l);
               Imaginary(elements, t, l) = -Imaginary(elements, length - t, l);
@@ -130,9 +157,13 @@ class Dft : public SignalTransform {
           const LineOffsets at = offsets_of(first, count, to[axis], out_parts);
           for (int64_t k = 0; k < to[axis]; ++k) {
             float* const row = y + k * inner * out_parts;
-            for (int64_t l = 0; l < count; ++l) row[at[static_cast<size_t>(l)]] = static_cast<float>(Real(elements, k, l) * scale);
-            for (int64_t l = 0; out_parts > 1 && l < count; ++l)
-              row[at[static_cast<size_t>(l)] + 1] = static_cast<float>(Imaginary(elements, k, l) * scale);
+            for (int64_t l = 0; out_parts == 1 && l < count; ++l)
+              row[at[static_cast<size_t>(l)]] = static_cast<float>(Number(elements, k, l) * scale);
+            const auto [bin, sign] = BinOf(k);
+            for (int64_t l = 0; out_parts > 1 && l < count; ++l) {
+              row[at[static_cast<size_t>(l)]] = static_cast<float>(Real(elements, bin, l) * scale);
+              row[at[static_cast<size_t>(l)] + 1] = static_cast<float>(Imaginary(elements, bin, l) * sign * scale);
+            }
           }
         });
   }
@@ -162,7 +193,7 @@ class Stft : public SignalTransform {
             const float* const frame = x + ((first + l) / to[1] * samples + (first + l) % to[1] * step) * parts;
             for (int64_t t = 0; t < length; ++t) {
               const double weight = window != nullptr ? window[t] : 1.0;
-              Real(elements, t, l) = frame[t * parts] * weight;
+              Number(elements, t, l) = frame[t * parts] * weight;
               if (parts > 1) Imaginary(elements, t, l) = frame[t * parts + 1] * weight;
             }
           }
@@ -170,8 +201,11 @@ class Stft : public SignalTransform {
         [&](int64_t first, int64_t count, double* elements) {
           for (int64_t l = 0; l < count; ++l) {
             float* const row = y + (first + l) * to[2] * 2;
-            for (int64_t k = 0; k < to[2]; ++k)
-              row[2 * k] = static_cast<float>(Real(elements, k, l)), row[2 * k + 1] = static_cast<float>(Imaginary(elements, k, l));
+            for (int64_t k = 0; k < to[2]; ++k) {
+              const auto [bin, sign] = BinOf(k);
+              row[2 * k] = static_cast<float>(Real(elements, bin, l));
+              row[2 * k + 1] = static_cast<float>(Imaginary(elements, bin, l) * sign);
+            }
           }
         });
   }

@@ -90,4 +90,43 @@ void FourierPass(const FourierPassArgs& args) {
   AnyRadix(args);
 }
 
+void FourierJoinHalves(const FourierHalvesArgs& args) {
+  double* const z = args.elements;
+  for (Index i = 0; i < kComplex; ++i) z[args.half * kComplex + i] = z[i];
+  for (Index k = 0; 2 * k <= args.half; ++k) {
+    double *x = z + k * kComplex, *y = z + (args.half - k) * kComplex;
+    const double wr = args.twiddles[2 * k], wi = args.twiddles[2 * k + 1];
+#pragma omp simd
+    for (Index i = 0; i < kFourierLines; ++i) {
+      const Index j = i + kFourierLines;
+      const double even_r = (x[i] + y[i]) / 2, even_i = (x[j] - y[j]) / 2, odd_r = (x[j] + y[j]) / 2, odd_i = (y[i] - x[i]) / 2;
+      const double turned_r = odd_r * wr - odd_i * wi, turned_i = odd_r * wi + odd_i * wr;
+      x[i] = even_r + turned_r;
+      x[j] = even_i + turned_i;
+      y[i] = even_r - turned_r;
+      y[j] = turned_i - even_i;
+    }
+  }
+}
+
+void FourierSplitHalves(const FourierHalvesArgs& args) {
+  double *const z = args.elements, *const last = z + args.half * kComplex;
+  // The imaginary parts of these two would only give imaginary results.
+  for (Index i = kFourierLines; i < kComplex; ++i) z[i] = last[i] = 0;
+  for (Index k = 0; 2 * k <= args.half; ++k) {
+    double *x = z + k * kComplex, *y = z + (args.half - k) * kComplex;
+    const double wr = args.twiddles[2 * k], wi = args.twiddles[2 * k + 1];
+#pragma omp simd
+    for (Index i = 0; i < kFourierLines; ++i) {
+      const Index j = i + kFourierLines;
+      const double even_r = x[i] + y[i], even_i = x[j] - y[j], turned_r = x[i] - y[i], turned_i = x[j] + y[j];
+      const double odd_r = turned_r * wr + turned_i * wi, odd_i = turned_i * wr - turned_r * wi;
+      x[i] = even_r - odd_i;
+      x[j] = even_i + odd_r;
+      y[i] = even_r + odd_i;
+      y[j] = odd_r - even_i;
+    }
+  }
+}
+
 }  // namespace gradloom::GRADLOOM_ISA

@@ -192,6 +192,16 @@ struct FourierPassArgs {
   double* y;  // must not be x
 };
 
+// The last pass of a transform of 2 `half` real numbers x as one of `half` complex ones, x[2 t] + i x[2 t + 1], and the first pass of its
+// inverse, both in place. A spectrum has half + 1 elements. The complex transform z = E + i O consists of those of the even and the odd
+// numbers, which it contains since both are mirrored: E[k] + i O[k] = z[k], conj(E[k]) + i conj(O[k]) = z[half - k]. The spectrum is E[k] +
+// twiddle[k] O[k].
+struct FourierHalvesArgs {
+  Index half;
+  const double* twiddles;  // [half / 2 + 1] e^(-2 pi i k / (2 half)), real and imaginary part of each
+  double* elements;        // [half + 1] as in FourierPassArgs
+};
+
 // Polynomials with real coefficients a[j], j < 2 M, modulo z^(2 M) + 1 (kernels/cpu/ring.h), interleaved for as many lines as a vector has
 // lanes: element j < M holds a[j] of all lines, then a[j + M], that is, a[j] + i a[j + M] modulo z^M - i. Each pass has `blocks` blocks. It
 // maps a block's remainder modulo z^(radix span) - d^radix to the remainders modulo z^span - d root, for each root with root^radix = 1.
@@ -408,6 +418,8 @@ struct Loops {
                               float* dx);
 
   void (*fourier_pass)(const FourierPassArgs& args);
+  void (*fourier_join_halves)(const FourierHalvesArgs& args);   // from z to the spectrum
+  void (*fourier_split_halves)(const FourierHalvesArgs& args);  // from the spectrum to 2 z
 
   Index ring_lines;  // the number of lanes of a vector
   // Both in place. Forward computes the values at the roots of z^M = i, in an unspecified order. Backward inverts it and multiplies by

@@ -49,6 +49,8 @@ void LocalResponse(const ResponseArgs& args, const float* x, float* bases, float
 void LocalResponseGrad(const ResponseArgs& args, const float* dy, const float* x, const float* bases, const float* powers, float* dx);
 
 void FourierPass(const FourierPassArgs& args);
+void FourierJoinHalves(const FourierHalvesArgs& args);
+void FourierSplitHalves(const FourierHalvesArgs& args);
 void RingForward(const RingPass* passes, Index count, float* data);
 void RingBackward(const RingPass* passes, Index count, float scale, float* data);
 void RingProducts(const RingProductArgs& args);

@@ -15,9 +15,9 @@ namespace {
 
 constexpr size_t kNamedBuffers = 3;
 
-bool Evaluates(const EntryRequest& entry) { return IsForwardOnly(entry.kind); }
+bool OnlyRunsForward(const EntryRequest& entry) { return IsForwardOnly(entry.kind); }
 
-bool Trains(const EntryRequest& entry) { return !Evaluates(entry); }
+bool RunsBackward(const EntryRequest& entry) { return !OnlyRunsForward(entry); }
 
 bool All(const EntryRequest&) { return true; }
 
@@ -55,7 +55,7 @@ int64_t LargestBatch(const Model& model, const CompileOptions& options, int64_t 
 // Whether there are evaluations or predictions, and training alone fits the limit.
 bool OnlyEvaluationsExceed(const Model& model, CompileOptions options, int64_t limit) {
   const size_t all = options.entries.size();
-  std::erase_if(options.entries, Evaluates);
+  std::erase_if(options.entries, OnlyRunsForward);
   if (options.entries.empty() || options.entries.size() == all) return false;
   options.control.log = nullptr;
   return ReportMemory(Compile(model, options), 0).fullest().total_bytes() <= limit;
@@ -118,7 +118,7 @@ void CheckMemoryLimit(const Configuration& configuration, const Model& model, co
   if (bytes <= limit) return;
   const bool evaluations = OnlyEvaluationsExceed(model, options, limit);
   const bool fixed = configuration.Integer("eval.batch") > 0;  // the batch of evaluations
-  const auto varies = evaluations ? Evaluates : fixed ? Trains : All;
+  const auto varies = evaluations ? OnlyRunsForward : fixed ? RunsBackward : All;
   const int64_t batch = std::find_if(options.entries.begin(), options.entries.end(), varies)->batch;
   const int64_t fits = LargestBatch(model, options, batch, varies, bytes, limit);
   throw Error(ErrorCode::kLimit,
