@@ -52,7 +52,7 @@ class BatchImporter {
   Plan& plan_;
   CompileReport& report_;
   OnnxTypeRules rules_;
-  std::optional<std::vector<TiedTensor>> copies_;        // Model::transposed_copies
+  std::optional<std::vector<TiedTensor>> copies_;  // Model::transposed_copies
   std::vector<TiedTensor> tied_;
   std::vector<std::pair<std::string, Tensor>> initial_;  // from the file's own initialization
 };

@@ -60,7 +60,8 @@ class Compiler {
 
   Plan Run() {
     AddEntries();
-    plan_.model = options_.exports ? model_.info(ReplacedAtExport(), importer_.tied()) : ModelInfo{.name = model_.name(), .hash = model_.hash(), .bytes = "", .tied = importer_.tied()};
+    plan_.model = options_.exports ? model_.info(ReplacedAtExport(), importer_.tied())
+                                   : ModelInfo{.name = model_.name(), .hash = model_.hash(), .bytes = "", .tied = importer_.tied()};
     report_.stages = Gathers(options_.recipe) ? 1 : stages_.count;
     report_.placed = stages_.of_node;
     const auto start = Clock::now();
@@ -84,7 +85,8 @@ class Compiler {
 
   // Returns `plan` with one more entry.
   Plan Extend(const Plan& plan, const EntryRequest& request) {
-    if (!IsForwardOnly(request.kind) && plan.accumulate > 1 && plan.HasEntry(EntryKind::kUpdate) && plan.FindState(std::string(kAccumulatedWeightState)) < 0) {
+    if (!IsForwardOnly(request.kind) && plan.accumulate > 1 && plan.HasEntry(EntryKind::kUpdate) &&
+        plan.FindState(std::string(kAccumulatedWeightState)) < 0) {
       throw Error(ErrorCode::kPlan,
                   "the plan is of an earlier release, whose updates do not end with an epoch: it cannot have batches of another size", "",
                   "compile the plan again");

@@ -130,9 +130,9 @@ std::map<std::string, std::string> DividedParameters(const ModelFile& file) {
       warnings.emplace(
           tensor.name(),
           "the file has the parameter '" + Escaped(parameter, 80) + "' twice, as '" + Escaped(form->second->name(), 80) + "' and in '" +
-          Escaped(tensor.name(), 80) +
-          "', which the exporter computed from it: they are trained as two weights; export with optimize=False to train one, "
-          "as the module does");
+              Escaped(tensor.name(), 80) +
+              "', which the exporter computed from it: they are trained as two weights; export with optimize=False to train one, "
+              "as the module does");
       break;
     }
   }

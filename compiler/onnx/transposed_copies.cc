@@ -14,8 +14,8 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kSampled = 32;       // elements that are compared first
-constexpr size_t kDifferent = 12;      // so many of them must differ, otherwise matrices may be equal by chance: zeros, an identity
+constexpr int64_t kSampled = 32;   // elements that are compared first
+constexpr size_t kDifferent = 12;  // so many of them must differ, otherwise matrices may be equal by chance: zeros, an identity
 constexpr int64_t kFewestElements = 16;
 
 // A matrix, read by row and column.

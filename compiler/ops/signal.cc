@@ -24,25 +24,36 @@ struct Transform {
   bool inverse, onesided;
 };
 
-// The adjoint of sum x[t] e^(-i k t) over real and imaginary parts is sum g[k] e^(i k t), the unscaled inverse, and vice versa.
+// The first half of a spectrum times a number for each bin: `ends` for the first one and, if the length is even, the last, which have no
+// mirror image in the other half; `others` for the others.
+ValueId Weighted(GraphBuilder& b, ValueId spectrum, const Transform& t, double ends, double others) {
+  const int64_t half = t.length / 2 + 1;
+  std::vector<double> weights(static_cast<size_t>(half), others);
+  weights[0] = ends;
+  if (t.length % 2 == 0) weights.back() = ends;
+  Shape along(std::vector<int64_t>(static_cast<size_t>(t.from.rank()), 1));
+  along[static_cast<int>(t.axis)] = half;
+  return b.Mul(spectrum, b.Constant(Converted(Tensor::From(weights, along).view(), b.dtype(spectrum))));
+}
+
+// The adjoint of sum x[t] e^(-i k t) over real and imaginary parts is sum g[k] e^(i k t), the unscaled inverse, and vice versa. If x is
+// real, only the real part of that is needed. With half a spectrum it is the inverse for real numbers, where every bin but the ends also
+// stands for its mirror image and would count twice.
 ValueId Adjoint(GraphBuilder& b, const Transform& t, ValueId gradient) {
   const int rank = t.from.rank(), place = static_cast<int>(t.axis);
   const ValueId axis = b.Constant(Tensor::Scalar<int64_t>(t.axis)), length = b.Constant(Tensor::Scalar<int64_t>(t.length));
   const double scale = static_cast<double>(t.length);
-  if (t.inverse) {
+  const bool of_half = t.from[rank - 1] == 1 && b.shape(gradient)[place] == t.length / 2 + 1;
+  if (t.inverse && t.onesided) {
+    gradient = b.Op("DFT", {gradient, length, axis}, {{"onesided", int64_t{1}}});
+    gradient = Weighted(b, gradient, t, 1.0 / scale, 2.0 / scale);
+  } else if (t.inverse) {
     gradient = b.Scale(b.Op("DFT", {gradient, length, axis}), 1.0 / scale);
+  } else if (of_half) {
+    gradient = Weighted(b, gradient, t, scale, scale / 2);
+    gradient = b.Op("DFT", {gradient, length, axis}, {{"inverse", int64_t{1}}, {"onesided", int64_t{1}}});
   } else {
     gradient = b.Scale(b.Op("DFT", {Fitted(b, gradient, t.axis, t.length), length, axis}, {{"inverse", int64_t{1}}}), scale);
-  }
-  if (t.inverse && t.onesided) {
-    // In half a spectrum every number also stands for its mirror image, except the first and the middle one.
-    const int64_t half = t.length / 2 + 1;
-    std::vector<double> times(static_cast<size_t>(half), 2.0);
-    times[0] = 1.0;
-    if (t.length % 2 == 0) times.back() = 1.0;
-    Shape along(std::vector<int64_t>(static_cast<size_t>(rank), 1));
-    along[place] = half;
-    gradient = b.Mul(Fitted(b, gradient, t.axis, half), b.Constant(Converted(Tensor::From(times, along).view(), b.dtype(gradient))));
   }
   return Fitted(b, Fitted(b, gradient, t.axis, t.from[place]), rank - 1, t.from[rank - 1]);
 }

@@ -267,9 +267,7 @@ void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe
 
 // Whether what depends only on weights is computed in the first of several runs. Not in a step that trains: it spends little time on it,
 // and most of its memory is for activations. A device runs a whole program each time, as one graph.
-bool KeepsSettled(const PassContext& c) {
-  return IsForwardOnly(c.kind) && c.recipe.device == DeviceKind::kCpu && c.recipe.keep_settled;
-}
+bool KeepsSettled(const PassContext& c) { return IsForwardOnly(c.kind) && c.recipe.device == DeviceKind::kCpu && c.recipe.keep_settled; }
 
 void RunSplitBatchNorm(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
