@@ -294,7 +294,7 @@ typedef struct GradloomFitOptions {
   int64_t plateau_cooldown; /* evaluations after a reduction that do not count */
   double plateau_min_lr;    /* the learning rate is not reduced further */
   int32_t skip_non_finite;  /* not 0: leave out batches whose loss is NaN or infinite (costs a copy of all state per step); 0: E-DIVERGED */
-  int32_t reserved;
+  int32_t in_order;         /* 1: each epoch in the order of the data; 0: in an order that depends on the session's seed and the epoch */
 } GradloomFitOptions;
 
 typedef struct GradloomFitResult {

@@ -40,6 +40,7 @@ struct TrainerConfig {
   std::optional<Plateau> plateau{};
   // Leaves out batches whose loss is NaN or infinite, which costs a copy of all state per step; otherwise they end the run (E-DIVERGED).
   bool skip_non_finite = false;
+  bool in_order = false;  // each epoch in the order of the data; otherwise in an order that depends on seed and epoch
 };
 
 struct Evaluation {
@@ -103,6 +104,7 @@ class Trainer {
       options.plateau_min_lr = config_.plateau->min_lr;
     }
     options.skip_non_finite = config_.skip_non_finite ? 1 : 0;
+    options.in_order = config_.in_order ? 1 : 0;
     Listener listener{callbacks, nullptr};
     auto table = internal::Sized<GradloomCallbacks>();
     table.user = &listener;

@@ -119,7 +119,7 @@ class _Signals:
 
 
 def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, updates: int, batch: int, evaluate_every: str,
-            metrics: Sequence[str], watch: str | None, patience: int, plateau: Plateau | None, skip_non_finite: bool,
+            metrics: Sequence[str], watch: str | None, patience: int, plateau: Plateau | None, skip_non_finite: bool, in_order: bool,
             callbacks: Sequence[tuple[Callable[[Any], object] | None, Any]]) -> FitResult:
     """`callbacks`: for steps, evaluations and epochs, each with the function that converts the struct to its argument."""
     lib, signals = library(), _Signals()
@@ -152,7 +152,7 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
     names = (ctypes.c_char_p * len(metrics))(*[metric.encode() for metric in metrics])
     options = lib.struct("GradloomFitOptions", epochs=epochs, updates=updates, batch=batch, evaluate_every=evaluate_every.encode(),
                          metrics=ctypes.addressof(names), num_metrics=len(metrics), watch=None if watch is None else watch.encode(),
-                         patience=patience, skip_non_finite=int(skip_non_finite))
+                         patience=patience, skip_non_finite=int(skip_non_finite), in_order=int(in_order))
     if plateau is not None:
         for field in fields(plateau):
             setattr(options, f"plateau_{field.name}", getattr(plateau, field.name))

@@ -211,8 +211,8 @@ class Session(Owner):
 
     def fit(self, train: Dataset, eval: Dataset | None = None, *, epochs: int = 1, updates: int = 0, batch: int = 32, evaluate_every: str = "1ep",
             metrics: Sequence[str] = (), watch: str | None = None, patience: int = 0, plateau: Plateau | None = None, skip_non_finite: bool = False,
-            on_step: Callable[[StepResult], object] | None = None, on_evaluation: Callable[[Evaluation], object] | None = None,
-            on_epoch: Callable[[Epoch], object] | None = None) -> FitResult:
+            in_order: bool = False, on_step: Callable[[StepResult], object] | None = None,
+            on_evaluation: Callable[[Evaluation], object] | None = None, on_epoch: Callable[[Epoch], object] | None = None) -> FitResult:
         """Runs a whole training, starting at the session's position.
 
         Args:
@@ -225,6 +225,7 @@ class Session(Owner):
             patience: if above 0, stop after this many evaluations in a row without improvement.
             plateau: reduces the learning rate when the watched value makes no progress.
             skip_non_finite: leave out batches whose loss is NaN or infinite, which costs a copy of all state per step, instead of an Error.
+            in_order: take the rows in their order in each epoch, not in one that depends on the session's seed and the epoch.
             on_step, on_evaluation, on_epoch: called between two steps. Returning False ends the run; an exception ends it and is raised here.
         """
         for data in (train, *([] if eval is None else [eval])):
@@ -235,7 +236,7 @@ class Session(Owner):
             before = self.num_batches
             try:
                 result = run_fit(self._alive(), train, eval, epochs, updates, batch, evaluate_every, metrics, watch, patience, plateau, skip_non_finite,
-                                 [(on_step, result_of), (on_evaluation, evaluation_of), (on_epoch, epoch_of)])
+                                 in_order, [(on_step, result_of), (on_evaluation, evaluation_of), (on_epoch, epoch_of)])
             finally:
                 self._fitting = outer
             if result.stopped == "done" and self.num_batches == before:

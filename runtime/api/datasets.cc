@@ -1,7 +1,6 @@
 // Data sets and batches of the C table.
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "runtime/api/guard.h"
@@ -130,12 +129,7 @@ GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatc
     auto made = std::make_unique<GradloomBatches>();
     made->data = data;
     const auto seed = static_cast<uint64_t>(given.seed), epoch = static_cast<uint64_t>(given.epoch);
-    if (given.in_order != 0) {
-      made->order.resize(static_cast<size_t>(data->rows()));
-      std::iota(made->order.begin(), made->order.end(), 0);
-    } else {
-      made->order = ShuffledRows(data->rows(), seed, epoch);
-    }
+    made->order = given.in_order != 0 ? RowsInOrder(data->rows()) : ShuffledRows(data->rows(), seed, epoch);
     made->batches = std::make_unique<Batches>(
         *made->data, made->order, given.batch,
         BatchesOptions{.draw = RowDraw(seed, epoch), .axes = dataset->axes, .cores = std::min(dataset->threads, NumCores())});

@@ -57,6 +57,7 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int
   if (given.watch != nullptr) options.watch = Watch::Parse(given.watch);
   if (given.plateau_factor != 0) options.plateau = PlateauOf(given, options.watch.larger);
   options.skip_non_finite = given.skip_non_finite != 0;
+  options.in_order = given.in_order != 0;
   return options;
 }
 

@@ -294,6 +294,8 @@ std::vector<int64_t> ShuffledRows(int64_t rows, uint64_t seed, uint64_t epoch) {
   return order;
 }
 
+std::vector<int64_t> RowsInOrder(int64_t rows) { return Count(0, rows); }
+
 Split RandomSplit(int64_t rows, double fraction, uint64_t seed) {
   const int64_t held = HeldBackRows(rows, fraction);
   const std::vector<int64_t> order = ShuffledRows(rows, Mix64(seed ^ kSplitStream), 0);

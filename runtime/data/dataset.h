@@ -120,6 +120,8 @@ Tensor WithSamplesFirst(const TensorView& tensor, int axis);
 
 // 0 .. rows-1 in an order that depends only on seed and epoch (Fisher and Yates, by Philox).
 std::vector<int64_t> ShuffledRows(int64_t rows, uint64_t seed, uint64_t epoch);
+// 0 .. rows-1.
+std::vector<int64_t> RowsInOrder(int64_t rows);
 
 struct Split {
   std::vector<int64_t> train, eval;

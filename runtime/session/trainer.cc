@@ -197,7 +197,8 @@ void Trainer::StartEpoch(int64_t epoch) {
   session_.DropPrefetch();
   ahead_ = -1;
   batches_ = nullptr;
-  order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
+  order_ = options_.in_order ? RowsInOrder(train_.rows())
+                             : ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
   order_epoch_ = epoch;
   if (options_.shared == nullptr) StartClock();
 }

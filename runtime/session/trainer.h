@@ -46,9 +46,10 @@ struct Watch {
 };
 
 struct TrainerOptions {
-  int64_t epochs = 1;   // passes over the training data
-  int64_t updates = 0;  // above 0: total number of updates, whatever the number of epochs
-  int64_t batch = 32;   // rows per batch; the last one of an epoch has the rest, and ends its update
+  int64_t epochs = 1;     // passes over the training data
+  int64_t updates = 0;    // above 0: total number of updates, whatever the number of epochs
+  int64_t batch = 32;     // rows per batch; the last one of an epoch has the rest, and ends its update
+  bool in_order = false;  // each epoch takes the rows as they are; otherwise in an order of its own
   Interval evaluate{Interval::Unit::kEpochs, 1};
   int64_t eval_batch = 0;  // rows per batch of an evaluation; 0: `batch`
   Interval save;

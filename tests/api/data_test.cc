@@ -152,6 +152,20 @@ TEST(Trainer, ContinuesFromACheckpoint) {
   EXPECT_EQ(second.session().FlatParameters(), whole.session().FlatParameters());
 }
 
+TEST(Trainer, TakesTheRowsInOrder) {
+  const gradloom::Dataset data("models/data/boston.csv", Plain(), {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}});
+  gradloom::Trainer trainer(Plain(), {.train = data, .epochs = 2, .seed = 5, .in_order = true});
+  trainer.Fit();
+  gradloom::Session session(Plain(), {.seed = 5});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (const gradloom::Batch& batch : data.Batches({.size = 32, .in_order = true})) session.Step(batch);
+  }
+  EXPECT_EQ(trainer.session().FlatParameters(), session.FlatParameters());
+  gradloom::Trainer shuffled(Plain(), {.train = data, .epochs = 2, .seed = 5});
+  shuffled.Fit();
+  EXPECT_NE(shuffled.session().FlatParameters(), session.FlatParameters());
+}
+
 TEST(Trainer, ReducesTheLearningRateOnAPlateau) {
   const gradloom::Dataset data("models/data/boston.csv",
                                {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}, .eval_split = "20%"});

@@ -393,6 +393,15 @@ class SessionTest(installed_package.HousingTest):
         with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*needs evaluation data"):
             session.fit(data, epochs=5, plateau=plateau)
 
+    def test_fit_takes_rows_in_order(self):
+        data = self.gradloom.Dataset.from_arrays(features=np.tile(self.x, (3, 1)), target=np.tile(self.y, (3, 1)))
+        fitted, stepped = self.gradloom.Session(self.plan), self.gradloom.Session(self.plan)
+        fitted.fit(data, batch=16, in_order=True)
+        for batch in data.batches(16, in_order=True):
+            stepped.step(batch)
+        for name, value in stepped.parameters().items():
+            np.testing.assert_array_equal(fitted.parameters()[name], value)
+
     def test_batches_that_are_not_finite_are_left_out(self):
         bad = self.y.copy()
         bad[3] = np.nan

@@ -93,6 +93,7 @@ constexpr Key kKeys[] = {
      "",
      {},
      "split validation_split val_split"},
+    {"data.no_shuffle", "--no-shuffle", kSwitch, kUseData, "false", "train on the rows in their order, in each epoch", "", {}, "in_order"},
     {"data.batch", "--batch", kInteger, kEverywhere, "0", "global batch size; 0: the model's, or 32", "", 0, "batch_size bs"},
     {"data.micro_batch", "--micro-batch", kInteger, kAll, "0",
      "samples that a device processes at once; gradients are accumulated until --batch or the epoch is done; 0: a device's whole share of "

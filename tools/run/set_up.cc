@@ -58,6 +58,7 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   options.metrics = MetricsOf(configuration, recipe, graph);
   options.patience = configuration.Integer("train.early_stop");
   options.skip_non_finite = configuration.Text("train.on_nan") == "skip";
+  options.in_order = configuration.Switch("data.no_shuffle");
   const std::string& best = configuration.Text("eval.best");
   const std::string first = options.metrics.empty() ? "loss" : options.metrics.front().shown();
   options.watch = best.empty() ? Watch{first, LargerIsBetter(first)} : Watch::Parse(best);
