@@ -39,7 +39,8 @@ struct LoadOptions {
   bool allow_hardlinks = false;
   // The folder of external data; empty: the model's folder.
   std::string external_dir;
-  int threads = 0;  // that read, check and hash the file; 0: as many as there are cores
+  int threads = 0;                   // that read, check and hash the file; 0: as many as there are cores
+  bool restores_parameters = false;  // see Model::WithParametersRestored
 };
 
 struct ModelFile;
@@ -69,6 +70,12 @@ class Model {
   // it is a copy of. The hash becomes another one if an element differs, which only depends
   // on the file's hash and the tensors that differ. Throws Error(kShape) for another shape.
   Model WithTensors(const std::map<std::string, Tensor>& values) const;
+
+  // This model with its own initializer for each parameter that PyTorch's exporter has merged with another one, or left out because it was
+  // zero (restore_parameters.h), under the module's name for it. The hash stays that of the file.
+  Model WithParametersRestored() const;
+  // Their names.
+  const std::vector<std::string>& restored() const;
 
   // The data of the model that a plan stores. The bytes do not contain the tensors of the values named in `replaced`, which are passed to
   // the export later, nor the `tied` ones. They contain all other tensors, including external ones.

@@ -19,6 +19,7 @@
 #include "compiler/onnx/read/external_data.h"
 #include "compiler/onnx/read/tensor_data.h"
 #include "compiler/onnx/read/wire_reader.h"
+#include "compiler/onnx/restore_parameters.h"
 #include "compiler/onnx/translate/linear_models.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
@@ -216,6 +217,7 @@ std::shared_ptr<const ModelFile> Finished(Parsed parsed, const std::string& path
   Check(*parsed.file);
   TakeTensors(*parsed.file, path, std::move(parsed.raw), hash);
   parsed.file->hash = hash.Hex();
+  if (parsed.file->options.restores_parameters) parsed.file->restored = RestoreParameters(*parsed.file);
   return std::move(parsed.file);
 }
 
@@ -317,31 +319,49 @@ std::vector<std::string> Model::input_names() const {
 
 const std::vector<std::string>& Model::warnings() const { return file_->warnings; }
 
+const std::vector<std::string>& Model::restored() const { return file_->restored; }
+
+namespace {
+
+// A copy that shares the elements of tensors.
+std::shared_ptr<ModelFile> CopyOf(const ModelFile& file) {
+  auto copy =
+      std::make_shared<ModelFile>(ModelFile{file.path, file.options, file.hash, file.proto, {}, file.warnings, file.tied, file.restored});
+  std::vector<const ModelTensor*> tensors;
+  const auto key = [](const TensorSite& of) { return of.dense != nullptr ? static_cast<const void*>(of.dense) : of.sparse; };
+  ForEachTensor(const_cast<onnx::ModelProto&>(file.proto), [&](const TensorSite& site) { tensors.push_back(&file.tensors.at(key(site))); });
+  // Both walks visit the same tensors in the same order.
+  size_t i = 0;
+  ForEachTensor(copy->proto, [&](const TensorSite& site) { copy->tensors.emplace(key(site), *tensors[i++]); });
+  return copy;
+}
+
+}  // namespace
+
+Model Model::WithParametersRestored() const {
+  std::shared_ptr<ModelFile> file = CopyOf(*file_);
+  std::vector<std::string> restored = RestoreParameters(*file);
+  if (restored.empty()) return *this;
+  file->restored.insert(file->restored.end(), restored.begin(), restored.end());
+  return Model(std::move(file));
+}
+
 Model Model::WithTensors(const std::map<std::string, Tensor>& values) const {
   const TrainedValues all = WithTied({.tied = transposed_copies()}, ValuesOf(values));
-  auto file = std::make_shared<ModelFile>(ModelFile{file_->path, file_->options, "", file_->proto, {}, file_->warnings, file_->tied});
+  std::shared_ptr<ModelFile> file = CopyOf(*file_);
   ContentHash hash;
   hash.Add(file_->hash);
   bool differs = false;
-  std::vector<TensorSite> sites;
-  ForEachTensor(file->proto, [&](const TensorSite& site) { sites.push_back(site); });
-  // Both walks visit the same tensors in the same order.
-  size_t i = 0;
-  ForEachTensor(const_cast<onnx::ModelProto&>(file_->proto), [&](const TensorSite& original) {
-    const TensorSite& site = sites[i++];
-    const auto key = [](const TensorSite& of) { return of.dense != nullptr ? static_cast<const void*>(of.dense) : of.sparse; };
-    Tensor data = file_->tensors.at(key(original)).data;
-    if (all.types.contains(site.name) && site.parameter_like && site.dense != nullptr) {
-      const std::string where = Escaped(file_->path, 1000) + ", tensor '" + Escaped(site.name) + "'";
-      const Tensor value = ValueInFile(all.read(site.name), data.shape(), site.dense->data_type(), where);
-      if (std::memcmp(value.data(), data.data(), static_cast<size_t>(data.bytes())) != 0) {
-        differs = true;
-        hash.Add(site.name);
-        hash.Add(value.data(), static_cast<size_t>(value.bytes()));
-        data = value;
-      }
-    }
-    file->tensors.emplace(key(site), ModelTensor{site.name, std::move(data)});
+  ForEachTensor(file->proto, [&](const TensorSite& site) {
+    if (!all.types.contains(site.name) || !site.parameter_like || site.dense == nullptr) return;
+    Tensor& data = file->tensors.at(site.dense).data;
+    const std::string where = Escaped(file_->path, 1000) + ", tensor '" + Escaped(site.name) + "'";
+    const Tensor value = ValueInFile(all.read(site.name), data.shape(), site.dense->data_type(), where);
+    if (std::memcmp(value.data(), data.data(), static_cast<size_t>(data.bytes())) == 0) return;
+    differs = true;
+    hash.Add(site.name);
+    hash.Add(value.data(), static_cast<size_t>(value.bytes()));
+    data = value;
   });
   if (!differs) return *this;
   file->hash = hash.Hex();

@@ -31,6 +31,7 @@ struct ModelFile {
   std::unordered_map<const void*, ModelTensor> tensors;
   std::vector<std::string> warnings;
   std::optional<std::vector<TiedTensor>> tied = {};  // of a plan's model: those of the plan
+  std::vector<std::string> restored = {};            // by RestoreParameters
 };
 
 // Reads and checks the messages of a file, without the raw data and external data of tensors. Throws what Model::Load throws before it

@@ -7,49 +7,11 @@
 #include <string_view>
 #include <utility>
 
+#include "compiler/onnx/module_signature.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
-
-std::string_view NoteOf(const auto& notes, std::string_view key) {
-  for (const onnx::StringStringEntryProto& note : notes) {
-    if (note.key() == key) return note.value();
-  }
-  return {};
-}
-
-using Names = std::set<std::string, std::less<>>;
-
-// Returns the names in a list in Python's notation: ['l.weight', 'mask']
-Names NamesIn(std::string_view list) {
-  Names names;
-  for (size_t at = list.find('\''); at != std::string_view::npos; at = list.find('\'', at + 1)) {
-    const size_t end = std::min(list.find('\'', at + 1), list.size());
-    names.emplace(list.substr(at + 1, end - at - 1));
-    at = end;
-  }
-  return names;
-}
-
-// Returns the tensors that the exporter computed an initializer from, directly or indirectly.
-Names SourcesOf(const onnx::ValueInfoProto& info) { return NamesIn(NoteOf(info.metadata_props(), "pkg.onnxscript.optimizer.folded_from")); }
-
-// The tensors of the module, from lines such as p_l_weight: PARAMETER target='l.weight'
-struct Signature {
-  Names parameters;
-  Names others;  // buffers, and tensors written in the code
-
-  explicit Signature(std::string_view text) {
-    for (const auto& [mark, names] : {std::pair{": PARAMETER target='", &parameters}, std::pair{": BUFFER target='", &others},
-                                      std::pair{": CONSTANT_TENSOR target='", &others}}) {
-      for (size_t at = text.find(mark); at != std::string_view::npos; at = text.find(mark, at)) {
-        at += std::string_view(mark).size();
-        names->emplace(text.substr(at, text.find('\'', at) - at));
-      }
-    }
-  }
-};
 
 // Whether the elements are unlikely to equal those of a parameter by chance.
 bool Varies(const Tensor& data) {
@@ -65,7 +27,7 @@ bool Varies(const Tensor& data) {
 
 std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
   const onnx::GraphProto& graph = file.proto.graph();
-  const Signature module(NoteOf(graph.metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature"));
+  const ModuleSignature module(graph);
   std::map<std::string, bool> kinds;
   if (module.parameters.empty()) return kinds;
   std::map<std::string_view, Names> sources;
@@ -104,7 +66,7 @@ std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
 
 std::map<std::string, std::string> DividedParameters(const ModelFile& file) {
   const onnx::GraphProto& graph = file.proto.graph();
-  const Signature module(NoteOf(graph.metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature"));
+  const ModuleSignature module(graph);
   std::map<std::string_view, Names> sources;
   for (const onnx::ValueInfoProto& info : graph.value_info()) sources.emplace(info.name(), SourcesOf(info));
   const auto elements = [&](const onnx::TensorProto& of) {

@@ -70,13 +70,14 @@ GradloomStatus* CompileTo(const GradloomModel* model, const GradloomCompileOptio
     const GradloomCompileOptions given = OptionsOf(options);
     const Configuration configuration = ConfigurationFor(given, NotNull(model, "the model"));
     const EntryRequests requests = RequestsOf(given);
+    const Model trained = configuration.Switch("model.no_restore") ? model->model : model->model.WithParametersRestored();
     CompiledModel made;
-    const auto compile = [&] { made = CompileModel(configuration, model->model, requests); };
+    const auto compile = [&] { made = CompileModel(configuration, trained, requests); };
     // The list of obstacles is made from the model file.
     model->path.empty() ? compile() : ReportingAllObstacles(configuration, compile);
     std::unique_ptr<GradloomPlan> plan = PlanHandle(std::make_shared<const Plan>(std::move(made.plan)));
     made.options.control = {};
-    plan->source = std::make_shared<CompilingSource>(model->model, std::move(made.options));
+    plan->source = std::make_shared<CompilingSource>(trained, std::move(made.options));
     plan->notes = UnusedSettings(given);
     for (const std::string& note : made.notes) plan->notes += note + "\n";
     for (const std::string& warning : made.report.warnings) plan->notes += "warning " + warning + "\n";

@@ -46,6 +46,8 @@ constexpr Key kKeys[] = {
      {},
      "stop_gradient"},
     {"model.no_detach", "--no-detach", kSwitch, kAll, "false", "let gradients pass values that the file says are detached"},
+    {"model.no_restore", "--no-restore", kSwitch, kAll, "false",
+     "train the file as it is, without the parameters that PyTorch's exporter has merged with equal ones or left out"},
     {"model.no_tie", "--no-tie", kSwitch, kAll, "false", "train a matrix that the file has twice, once transposed, as two weights"},
     {"model.external_dir", "--external-dir", kPath, kAll, "", "folder of the model's external data; default: the model's folder"},
     {"model.allow_hardlinks", "--allow-hardlinks", kSwitch, kAll, "false", "read external data also from files with a second hard link"},

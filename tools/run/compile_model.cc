@@ -12,6 +12,7 @@
 #include "tools/run/options/recipe.h"
 #include "tools/run/plan_recipe.h"
 #include "tools/run/views/device_forecast.h"
+#include "tools/run/views/weight_notes.h"
 
 namespace gradloom {
 namespace {
@@ -72,15 +73,6 @@ void ReadOptions(const Configuration& configuration, const Model& model, const E
                                configuration.Integer("eval.batch"));
 }
 
-void AddTied(const std::vector<TiedTensor>& tied, std::vector<std::string>& notes) {
-  constexpr size_t kShown = 3;
-  for (const TiedTensor& tensor : tied) {
-    if (&tensor == &tied[0] + kShown) return notes.push_back("tied    " + std::to_string(tied.size() - kShown) + " more");
-    notes.push_back("tied    " + Escaped(tensor.name, 80) + " is " + Escaped(tensor.source, 80) +
-                    ", transposed: one weight is trained; --no-tie trains two");
-  }
-}
-
 }  // namespace
 
 std::string CompileTimes(const CompileReport& report) {
@@ -102,7 +94,7 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
   made.plan = Compile(model, options, &made.report);
   KeepRecipe(configuration, made.plan);
   CheckMemoryLimit(configuration, model, options, made.plan);
-  AddTied(made.plan.model.tied, made.notes);
+  for (std::string& line : WeightNotes(model, made.plan)) made.notes.push_back(std::move(line));
   if (const std::string line = TailLine(made.report, options.recipe.device); !line.empty()) made.notes.push_back(line);
   if (const std::string line = RecomputedLine(made.report, options.recipe.recompute); !line.empty()) made.notes.push_back(line);
   if (!requests.only_check) AddForecast(configuration, model, options, made.plan, made.report, made.notes);

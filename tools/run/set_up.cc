@@ -29,6 +29,7 @@
 #include "tools/run/train/job.h"
 #include "tools/run/views/device_forecast.h"
 #include "tools/run/views/obstacles.h"
+#include "tools/run/views/weight_notes.h"
 #include "tools/screen/shell_word.h"
 
 namespace gradloom {
@@ -245,6 +246,7 @@ class SetUpWork {
     }
     const bool evaluates = made_.data.eval.rows() > 0;
     made_.options.loss_weight = LossWeightOf(made_.plan->losses, made_.data.train, evaluates ? &made_.data.eval : nullptr);
+    for (std::string& line : WeightNotes(model_, *made_.plan)) made_.notes.push_back(std::move(line));
     if (const std::string line = TailLine(made_.report, compile_.recipe.device); !line.empty()) made_.notes.push_back(line);
     if (const std::string line = RecomputedLine(made_.report, compile_.recipe.recompute); !line.empty()) made_.notes.push_back(line);
     AddForecast(configuration_, model_, compile_, *made_.plan, made_.report, made_.notes);

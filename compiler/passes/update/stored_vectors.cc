@@ -11,8 +11,9 @@
 namespace gradloom {
 namespace {
 
-// "onnx::Add_12", "val_3", "view", "unsqueeze_1", "const_fold_opt__66".
-bool IsGenerated(const std::string& name) {
+// "onnx::Add_12", "val_3", "view", "unsqueeze_1", "const_fold_opt__66"; "act.weight/val_3" if the import has restored it.
+bool IsGenerated(const std::string& full_name) {
+  const std::string name = full_name.substr(full_name.rfind('/') + 1);
   static const std::set<std::string> made = {"const_fold_opt", "expand", "reshape", "unsqueeze", "val", "view"};
   if (name.starts_with("onnx::")) return true;
   size_t end = name.size();

@@ -28,6 +28,7 @@ LoadOptions LoadOptionsOf(const Configuration& configuration) {
   options.external_dir = configuration.Text("model.external_dir");
   options.allow_hardlinks = configuration.Switch("model.allow_hardlinks");
   options.threads = ThreadsOfReading(configuration);
+  options.restores_parameters = !configuration.Switch("model.no_restore");
   ModelLimits& limits = options.limits;
   const std::map<std::string, int64_t*> known = {{"nodes", &limits.nodes},
                                                  {"node_inputs", &limits.node_inputs},

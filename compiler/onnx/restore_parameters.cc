@@ -1,0 +1,252 @@
+#include "compiler/onnx/restore_parameters.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "compiler/onnx/module_signature.h"
+#include "compiler/onnx/standard_domain.h"
+#include "compiler/onnx/torch_source.h"
+
+namespace gradloom {
+namespace {
+
+// A call in torch.export's graph: the operator without overload ("linear"), and the names of the operands that are tensors.
+struct TorchCall {
+  std::string_view op;
+  std::vector<std::string_view> operands;
+
+  explicit TorchCall(std::string_view source) {
+    constexpr std::string_view kTarget = "target=torch.ops.aten.", kArguments = "(args = (";
+    const size_t target = source.find(kTarget), arguments = source.find(kArguments);
+    if (target == std::string_view::npos || arguments == std::string_view::npos || arguments < target) return;
+    const size_t begin = target + kTarget.size();
+    op = source.substr(begin, source.find_first_of(".]", begin) - begin);
+    const auto is_name = [](char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+    for (size_t at = source.find('%', arguments); at != std::string_view::npos; at = source.find('%', at)) {
+      const size_t first = ++at;
+      while (at < source.size() && is_name(source[at])) ++at;
+      operands.push_back(source.substr(first, at - first));
+    }
+  }
+};
+
+// Which operand of a call each input of a node holds; -1: none of those that matter here.
+struct NodeOfCall {
+  std::string_view call, node;
+  std::array<int, 5> operands;
+};
+
+constexpr NodeOfCall kNodesOfCalls[] = {
+    {"addmm", "Gemm", {-1, 2, 0, -1, -1}},
+    {"linear", "Gemm", {-1, 1, 2, -1, -1}},
+    {"linear", "MatMul", {-1, 1, -1, -1, -1}},
+    {"linear", "Add", {2, 2, -1, -1, -1}},
+    {"conv", "Conv", {-1, 1, 2, -1, -1}},
+    {"conv", "ConvTranspose", {-1, 1, 2, -1, -1}},
+    {"layer_norm", "LayerNormalization", {-1, 1, 2, -1, -1}},
+    {"batch_norm", "BatchNormalization", {-1, 1, 2, 3, 4}},
+    {"group_norm", "GroupNormalization", {-1, 1, 2, -1, -1}},
+    {"group_norm", "Mul", {1, 1, -1, -1, -1}},
+    {"group_norm", "Add", {2, 2, -1, -1, -1}},
+    {"instance_norm", "InstanceNormalization", {-1, 1, 2, -1, -1}},
+    {"rms_norm", "RMSNormalization", {-1, 1, -1, -1, -1}},
+    {"rms_norm", "Mul", {1, 1, -1, -1, -1}},
+    {"prelu", "PRelu", {-1, 1, -1, -1, -1}},
+    {"embedding", "Gather", {0, -1, -1, -1, -1}},
+    {"mul", "Mul", {0, 1, -1, -1, -1}},
+    {"add", "Add", {0, 1, -1, -1, -1}},
+    {"sub", "Sub", {0, 1, -1, -1, -1}},
+    {"div", "Div", {0, 1, -1, -1, -1}},
+};
+
+// conv2d, convolution, conv_transpose1d; layer_norm, native_layer_norm; batch_norm, _native_batch_norm_legit_no_training ...
+std::string_view FamilyOf(std::string_view op) {
+  if (op.starts_with("conv")) return "conv";
+  for (const std::string_view norm : {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"}) {
+    if (op.find(norm) != std::string_view::npos) return norm;
+  }
+  return op;
+}
+
+const NodeOfCall* FormOf(const TorchCall& call, const onnx::NodeProto& node) {
+  const std::string_view family = FamilyOf(call.op);
+  for (const NodeOfCall& form : kNodesOfCalls) {
+    if (form.call != family || form.node != node.op_type()) continue;
+    // With a number instead of a tensor, the places of the operands tell nothing.
+    const bool binary = form.operands[0] == 0 && form.operands[1] == 1;
+    return binary && call.operands.size() != 2 ? nullptr : &form;
+  }
+  return nullptr;
+}
+
+bool AllEqual(const Tensor& data) {
+  if (!IsFloating(data.dtype())) return false;
+  const auto* bytes = static_cast<const std::byte*>(data.data());
+  const auto size = static_cast<size_t>(DTypeBytes(data.dtype()));
+  for (int64_t i = 1; i < data.elements(); ++i) {
+    if (std::memcmp(bytes, bytes + static_cast<size_t>(i) * size, size) != 0) return false;
+  }
+  return data.elements() > 0;
+}
+
+class Restorer {
+ public:
+  explicit Restorer(ModelFile& file) : file_(file), graph_(*file.proto.mutable_graph()), module_(graph_) {
+    for (const onnx::TensorProto& tensor : graph_.initializer()) initializers_.emplace(tensor.name(), &tensor);
+    for (const auto& [name, tensor] : initializers_) taken_.insert(name);
+    for (const onnx::ValueInfoProto& input : graph_.input()) taken_.insert(input.name());
+    for (const onnx::NodeProto& node : graph_.node()) taken_.insert(node.output().begin(), node.output().end());
+  }
+
+  std::vector<std::string> Run() {
+    if (!module_.parameters.empty()) {
+      FindMissing();
+      for (onnx::NodeProto& node : *graph_.mutable_node()) RestoreInputs(node);
+      for (onnx::NodeProto& node : *graph_.mutable_node()) RestoreBias(node);
+    } else if (file_.proto.producer_name() == "pytorch") {
+      RestoreIdentities();
+    }
+    return std::move(restored_);
+  }
+
+ private:
+  // A tensor is not missing if the file has it, or something that was computed from it.
+  void FindMissing() {
+    Names kept;
+    for (const auto& [name, tensor] : initializers_) kept.insert(name);
+    for (const onnx::ValueInfoProto& info : graph_.value_info()) {
+      if (initializers_.contains(info.name())) kept.merge(SourcesOf(info));
+    }
+    for (const auto& [argument, name] : module_.arguments) {
+      if (!kept.contains(name)) missing_.emplace(argument, name);
+    }
+  }
+
+  // The missing tensor that is this operand of a call.
+  const std::string* Missing(const TorchCall& call, int operand) const {
+    if (operand < 0 || static_cast<size_t>(operand) >= call.operands.size()) return nullptr;
+    const auto found = missing_.find(call.operands[static_cast<size_t>(operand)]);
+    return found == missing_.end() ? nullptr : &found->second;
+  }
+
+  void RestoreInputs(onnx::NodeProto& node) {
+    const TorchCall call(TorchSource(node));
+    const NodeOfCall* const form = IsStandard(node, node.op_type()) ? FormOf(call, node) : nullptr;
+    if (form == nullptr) return;
+    for (int i = 0; i < std::min<int>(node.input_size(), static_cast<int>(form->operands.size())); ++i) {
+      const auto initializer = initializers_.find(node.input(i));
+      const std::string* const name = Missing(call, form->operands[static_cast<size_t>(i)]);
+      if (initializer == initializers_.end() || name == nullptr) continue;
+      const bool as_is = module_.parameters.contains(initializer->first) || module_.others.contains(initializer->first);
+      const std::string own = as_is ? *name : *name + "/" + initializer->first;
+      const ModelTensor& merged = file_.tensors.at(initializer->second);
+      if (!made_.contains(own)) {
+        if (!taken_.insert(own).second) continue;
+        Add(own, merged.data, initializer->second->data_type(), as_is ? "" : *name);
+      }
+      node.set_input(i, own);
+    }
+  }
+
+  // A bias that was left out has one element for each feature of the weight.
+  void RestoreBias(onnx::NodeProto& node) {
+    const bool is_convolution = node.op_type() == "Conv" || node.op_type() == "ConvTranspose";
+    if ((!is_convolution && node.op_type() != "Gemm") || !IsStandard(node, node.op_type())) return;
+    if (node.input_size() < 2 || (node.input_size() > 2 && !node.input(2).empty())) return;
+    const TorchCall call(TorchSource(node));
+    const NodeOfCall* const form = FormOf(call, node);
+    const std::string* const name = form == nullptr ? nullptr : Missing(call, form->operands[2]);
+    const auto weight = initializers_.find(node.input(1));
+    if (name == nullptr || weight == initializers_.end()) return;
+    const Tensor& filter = file_.tensors.at(weight->second).data;
+    const auto attribute = [&](const char* of, int64_t absent) {
+      for (const onnx::AttributeProto& a : node.attribute()) {
+        if (a.name() == of) return a.i();
+      }
+      return absent;
+    };
+    if (filter.shape().rank() < 2) return;
+    int64_t features = filter.shape()[0];
+    if (node.op_type() == "ConvTranspose") features = filter.shape()[1] * attribute("group", 1);
+    if (node.op_type() == "Gemm" && attribute("transB", 0) == 0) features = filter.shape()[1];
+    if (!made_.contains(*name)) {
+      if (!taken_.insert(*name).second) return;
+      Add(*name, Tensor(filter.dtype(), {features}), weight->second->data_type(), "");
+    } else if (made_.at(*name) != Shape{features}) {
+      return;
+    }
+    if (node.input_size() == 2) node.add_input();
+    node.set_input(2, *name);
+  }
+
+  // y = Identity(x) with names of a module's tensors becomes two initializers.
+  void RestoreIdentities() {
+    std::set<std::string, std::less<>> outputs;
+    for (const onnx::ValueInfoProto& output : graph_.output()) outputs.insert(output.name());
+    const auto merges = [&](const onnx::NodeProto& node) {
+      return IsStandard(node, "Identity") && node.input_size() == 1 && node.output_size() == 1 && initializers_.contains(node.input(0)) &&
+             node.output(0).find('.') != std::string::npos && node.output(0).find_first_of("/:") == std::string::npos &&
+             !outputs.contains(node.output(0));
+    };
+    const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
+    // A module that is used under two names has all of its tensors twice.
+    std::set<std::pair<std::string, std::string>> same;
+    for (const onnx::NodeProto& node : graph_.node()) {
+      if (merges(node) && !AllEqual(DataOf(node.input(0)))) same.emplace(module_of(node.input(0)), module_of(node.output(0)));
+    }
+    auto& nodes = *graph_.mutable_node();
+    int kept = 0;
+    for (int i = 0; i < nodes.size(); ++i) {
+      const onnx::NodeProto& node = nodes.Get(i);
+      if (merges(node) && AllEqual(DataOf(node.input(0))) && !same.contains({module_of(node.input(0)), module_of(node.output(0))})) {
+        Add(node.output(0), DataOf(node.input(0)), initializers_.find(node.input(0))->second->data_type(), "");
+      } else {
+        nodes.SwapElements(kept++, i);
+      }
+    }
+    nodes.DeleteSubrange(kept, nodes.size() - kept);
+  }
+
+  const Tensor& DataOf(const std::string& name) const { return file_.tensors.at(initializers_.find(name)->second).data; }
+
+  // `source`: the tensor of the module that this is another form of, if any.
+  void Add(const std::string& name, const Tensor& data, int32_t data_type, const std::string& source) {
+    onnx::TensorProto& tensor = *graph_.add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(data_type);
+    for (int64_t extent : data.shape().dims()) tensor.add_dims(extent);
+    file_.tensors.emplace(&tensor, ModelTensor{name, data});
+    made_.emplace(name, data.shape());
+    restored_.push_back(name);
+    if (source.empty()) return;
+    onnx::ValueInfoProto& info = *graph_.add_value_info();
+    info.set_name(name);
+    auto& type = *info.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(data_type);
+    for (int64_t extent : data.shape().dims()) type.mutable_shape()->add_dim()->set_dim_value(extent);
+    onnx::StringStringEntryProto& note = *info.add_metadata_props();
+    note.set_key(std::string(kFoldedFrom));
+    note.set_value("['" + source + "']");
+  }
+
+  ModelFile& file_;
+  onnx::GraphProto& graph_;
+  const ModuleSignature module_;
+  std::map<std::string, const onnx::TensorProto*, std::less<>> initializers_;  // of the file
+  std::set<std::string, std::less<>> taken_;                                   // names of values
+  std::map<std::string, std::string, std::less<>> missing_;                    // by argument of torch.export's graph
+  std::map<std::string, Shape> made_;
+  std::vector<std::string> restored_;
+};
+
+}  // namespace
+
+std::vector<std::string> RestoreParameters(ModelFile& file) { return Restorer(file).Run(); }
+
+}  // namespace gradloom

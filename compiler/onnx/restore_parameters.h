@@ -1,0 +1,21 @@
+// Parameters that an exporter has merged with others or left out. Private to compiler/onnx.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/onnx/model_file.h"
+
+namespace gradloom {
+
+// PyTorch's exporters keep one of several small tensors with equal elements (the scales of all normalizations of a new module, the biases
+// that are zero), and leave out biases that are zero, so a new module would train with fewer weights than it has. This gives each of them
+// its own initializer again, with the elements that the file has for it, in the main graph:
+// - in files of the default exporter (optimize=True), whose metadata says what each node read in torch.export's graph. A tensor that only
+//   exists in another form in the file (transposed for a MatMul) is restored in that form, as "parameter/form".
+// - in files of the older exporter for modules in evaluation mode, the Identities of initializers, if all elements are equal. Others may be
+//   one tensor of the module under two names.
+// Returns the names of the restored tensors, in the order of the nodes.
+std::vector<std::string> RestoreParameters(ModelFile& file);
+
+}  // namespace gradloom
