@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -83,16 +83,6 @@ const NodeOfCall* FormOf(const TorchCall& call, const onnx::NodeProto& node) {
     return binary && call.operands.size() != 2 ? nullptr : &form;
   }
   return nullptr;
-}
-
-bool AllEqual(const Tensor& data) {
-  if (!IsFloating(data.dtype())) return false;
-  const auto* bytes = static_cast<const std::byte*>(data.data());
-  const auto size = static_cast<size_t>(DTypeBytes(data.dtype()));
-  for (int64_t i = 1; i < data.elements(); ++i) {
-    if (std::memcmp(bytes, bytes + static_cast<size_t>(i) * size, size) != 0) return false;
-  }
-  return data.elements() > 0;
 }
 
 class Restorer {
@@ -185,32 +175,71 @@ class Restorer {
     node.set_input(2, *name);
   }
 
-  // y = Identity(x) with names of a module's tensors becomes two initializers.
+  // The older exporter writes y = Identity(x) for a tensor y of the module that equals x. A tensor that the module has under two names is x
+  // in both places. Of values that it computed from tensors, y = Identity(x) may mean either.
   void RestoreIdentities() {
     std::set<std::string, std::less<>> outputs;
     for (const onnx::ValueInfoProto& output : graph_.output()) outputs.insert(output.name());
-    const auto merges = [&](const onnx::NodeProto& node) {
-      return IsStandard(node, "Identity") && node.input_size() == 1 && node.output_size() == 1 && initializers_.contains(node.input(0)) &&
-             node.output(0).find('.') != std::string::npos && node.output(0).find_first_of("/:") == std::string::npos &&
-             !outputs.contains(node.output(0));
+    const auto is_copy = [&](const onnx::NodeProto& node) {
+      if (!IsStandard(node, "Identity") || node.input_size() != 1 || node.output_size() != 1 || outputs.contains(node.output(0)))
+        return false;
+      return initializers_.contains(node.input(0)) && IsFloating(DataOf(node.input(0)).dtype());
     };
-    const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
-    // A module that is used under two names has all of its tensors twice.
-    std::set<std::pair<std::string, std::string>> same;
-    for (const onnx::NodeProto& node : graph_.node()) {
-      if (merges(node) && !AllEqual(DataOf(node.input(0)))) same.emplace(module_of(node.input(0)), module_of(node.output(0)));
-    }
-    auto& nodes = *graph_.mutable_node();
-    int kept = 0;
-    for (int i = 0; i < nodes.size(); ++i) {
-      const onnx::NodeProto& node = nodes.Get(i);
-      if (merges(node) && AllEqual(DataOf(node.input(0))) && !same.contains({module_of(node.input(0)), module_of(node.output(0))})) {
-        Add(node.output(0), DataOf(node.input(0)), initializers_.find(node.input(0))->second->data_type(), "");
-      } else {
-        nodes.SwapElements(kept++, i);
+    const auto is_named = [](const std::string& name) {
+      return name.find_first_of("/:") == std::string::npos && name.find_first_not_of("0123456789") != std::string::npos;
+    };
+    ReplaceIdentities([&](const onnx::NodeProto& node) { return is_copy(node) && is_named(node.output(0)); });
+    const Readers readers(graph_);
+    ReplaceIdentities([&](const onnx::NodeProto& node) {
+      return is_copy(node) && node.output(0).starts_with("onnx::") && HaveOwnBiases(readers, node.input(0), node.output(0));
+    });
+  }
+
+  // By value: the nodes that read it.
+  struct Readers {
+    explicit Readers(const onnx::GraphProto& graph) {
+      for (const onnx::NodeProto& node : graph.node()) {
+        for (const std::string& input : node.input()) nodes[input].push_back(&node);
       }
     }
-    nodes.DeleteSubrange(kept, nodes.size() - kept);
+    std::map<std::string, std::vector<const onnx::NodeProto*>> nodes;
+  };
+
+  // Whether the layers of these two matrices have biases that are different tensors of the module.
+  bool HaveOwnBiases(const Readers& readers, const std::string& a, const std::string& b) const {
+    const auto nodes_of = [&](const std::string& value) {
+      const auto found = readers.nodes.find(value);
+      return found == readers.nodes.end() ? std::vector<const onnx::NodeProto*>() : found->second;
+    };
+    const auto biases_of = [&](const std::string& weight) {
+      std::set<std::string> biases;
+      for (const onnx::NodeProto* product : nodes_of(weight)) {
+        if (!IsStandard(*product, "MatMul") || product->output_size() != 1) continue;
+        for (const onnx::NodeProto* sum : nodes_of(product->output(0))) {
+          for (const std::string& input : sum->input()) {
+            if (IsStandard(*sum, "Add") && initializers_.contains(input)) biases.insert(input);
+          }
+        }
+      }
+      return biases;
+    };
+    const std::set<std::string> of_a = biases_of(a), of_b = biases_of(b);
+    return !of_a.empty() && !of_b.empty() && std::ranges::none_of(of_a, [&](const std::string& bias) { return of_b.contains(bias); });
+  }
+
+  void ReplaceIdentities(const std::function<bool(const onnx::NodeProto&)>& is_merged) {
+    auto& nodes = *graph_.mutable_node();
+    std::vector<int> kept;
+    for (int i = 0; i < nodes.size(); ++i) {
+      const onnx::NodeProto& node = nodes.Get(i);
+      if (is_merged(node)) {
+        Add(node.output(0), DataOf(node.input(0)), initializers_.find(node.input(0))->second->data_type(), "");
+      } else {
+        kept.push_back(i);
+      }
+    }
+    for (int i = 0; i < static_cast<int>(kept.size()); ++i) nodes.SwapElements(i, kept[static_cast<size_t>(i)]);
+    nodes.DeleteSubrange(static_cast<int>(kept.size()), nodes.size() - static_cast<int>(kept.size()));
   }
 
   const Tensor& DataOf(const std::string& name) const { return file_.tensors.at(initializers_.find(name)->second).data; }
@@ -223,6 +252,7 @@ class Restorer {
     for (int64_t extent : data.shape().dims()) tensor.add_dims(extent);
     file_.tensors.emplace(&tensor, ModelTensor{name, data});
     made_.emplace(name, data.shape());
+    initializers_.emplace(name, &tensor);
     restored_.push_back(name);
     if (source.empty()) return;
     onnx::ValueInfoProto& info = *graph_.add_value_info();
@@ -238,9 +268,9 @@ class Restorer {
   ModelFile& file_;
   onnx::GraphProto& graph_;
   const ModuleSignature module_;
-  std::map<std::string, const onnx::TensorProto*, std::less<>> initializers_;  // of the file
-  std::set<std::string, std::less<>> taken_;                                   // names of values
-  std::map<std::string, std::string, std::less<>> missing_;                    // by argument of torch.export's graph
+  std::map<std::string, const onnx::TensorProto*, std::less<>> initializers_;
+  std::set<std::string, std::less<>> taken_;                 // names of values
+  std::map<std::string, std::string, std::less<>> missing_;  // by argument of torch.export's graph
   std::map<std::string, Shape> made_;
   std::vector<std::string> restored_;
 };

@@ -13,8 +13,7 @@ namespace gradloom {
 // its own initializer again, with the elements that the file has for it, in the main graph:
 // - in files of the default exporter (optimize=True), whose metadata says what each node read in torch.export's graph. A tensor that only
 //   exists in another form in the file (transposed for a MatMul) is restored in that form, as "parameter/form".
-// - in files of the older exporter for modules in evaluation mode, the Identities of initializers, if all elements are equal. Others may be
-//   one tensor of the module under two names.
+// - in files of the older exporter, which in evaluation mode writes Identities of initializers for such tensors.
 // Returns the names of the restored tensors, in the order of the nodes.
 std::vector<std::string> RestoreParameters(ModelFile& file);
 
