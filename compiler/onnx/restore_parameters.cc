@@ -163,7 +163,11 @@ class Restorer {
     };
     if (filter.shape().rank() < 2) return;
     int64_t features = filter.shape()[0];
-    if (node.op_type() == "ConvTranspose") features = filter.shape()[1] * attribute("group", 1);
+    if (node.op_type() == "ConvTranspose") {
+      const int64_t groups = attribute("group", 1);
+      if (groups < 1 || groups > filter.shape()[0]) return;
+      features = filter.shape()[1] * groups;
+    }
     if (node.op_type() == "Gemm" && attribute("transB", 0) == 0) features = filter.shape()[1];
     if (!made_.contains(*name)) {
       if (!taken_.insert(*name).second) return;
@@ -202,29 +206,34 @@ class Restorer {
         for (const std::string& input : node.input()) nodes[input].push_back(&node);
       }
     }
+    const std::vector<const onnx::NodeProto*>& of(const std::string& value) const {
+      static const std::vector<const onnx::NodeProto*> none;
+      const auto found = nodes.find(value);
+      return found == nodes.end() ? none : found->second;
+    }
     std::map<std::string, std::vector<const onnx::NodeProto*>> nodes;
   };
 
   // Whether the layers of these two matrices have biases that are different tensors of the module.
-  bool HaveOwnBiases(const Readers& readers, const std::string& a, const std::string& b) const {
-    const auto nodes_of = [&](const std::string& value) {
-      const auto found = readers.nodes.find(value);
-      return found == readers.nodes.end() ? std::vector<const onnx::NodeProto*>() : found->second;
-    };
-    const auto biases_of = [&](const std::string& weight) {
-      std::set<std::string> biases;
-      for (const onnx::NodeProto* product : nodes_of(weight)) {
-        if (!IsStandard(*product, "MatMul") || product->output_size() != 1) continue;
-        for (const onnx::NodeProto* sum : nodes_of(product->output(0))) {
-          for (const std::string& input : sum->input()) {
-            if (IsStandard(*sum, "Add") && initializers_.contains(input)) biases.insert(input);
-          }
+  bool HaveOwnBiases(const Readers& readers, const std::string& a, const std::string& b) {
+    const Names &of_a = BiasesOf(readers, a), &of_b = BiasesOf(readers, b);
+    return !of_a.empty() && !of_b.empty() && std::ranges::none_of(of_b, [&](const std::string& bias) { return of_a.contains(bias); });
+  }
+
+  // What is added to products with a matrix.
+  const Names& BiasesOf(const Readers& readers, const std::string& weight) {
+    const auto [at, fresh] = biases_.try_emplace(weight);
+    if (!fresh) return at->second;
+    for (const onnx::NodeProto* product : readers.of(weight)) {
+      if (!IsStandard(*product, "MatMul") || product->output_size() != 1) continue;
+      for (const onnx::NodeProto* sum : readers.of(product->output(0))) {
+        if (!IsStandard(*sum, "Add")) continue;
+        for (const std::string& input : sum->input()) {
+          if (initializers_.contains(input)) at->second.insert(input);
         }
       }
-      return biases;
-    };
-    const std::set<std::string> of_a = biases_of(a), of_b = biases_of(b);
-    return !of_a.empty() && !of_b.empty() && std::ranges::none_of(of_a, [&](const std::string& bias) { return of_b.contains(bias); });
+    }
+    return at->second;
   }
 
   void ReplaceIdentities(const std::function<bool(const onnx::NodeProto&)>& is_merged) {
@@ -272,6 +281,7 @@ class Restorer {
   std::set<std::string, std::less<>> taken_;                 // names of values
   std::map<std::string, std::string, std::less<>> missing_;  // by argument of torch.export's graph
   std::map<std::string, Shape> made_;
+  std::map<std::string, Names> biases_;  // by matrix
   std::vector<std::string> restored_;
 };
 

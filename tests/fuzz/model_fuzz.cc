@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "compiler/onnx/import.h"
+#include "onnx/onnx_pb.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/message_mutator.h"
 
@@ -75,7 +76,32 @@ LoadOptions Limits() {
   options.limits.fold_bytes = 1 << 20;
   options.limits.fold_total_bytes = 1 << 24;
   options.limits.nodes = 10000;
+  options.restores_parameters = true;
   return options;
+}
+
+// With notes of torch.export, by which a scale and a bias are restored.
+std::string Noted() {
+  onnx::ModelProto model;
+  model.ParseFromString(Model::FromText("<ir_version: 8, opset_import: [\"\" : 18]>\n"
+                                        "g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w" +
+                                        Numbers(12) + ", float[3] s" + Numbers(3) +
+                                        "> { h = Gemm (x, w)  n = LayerNormalization (h, s)  y = Mul (n, s) }")
+                            .info()
+                            .bytes);
+  const auto note = [](auto& of, const std::string& key, const std::string& value) {
+    onnx::StringStringEntryProto& made = *of.add_metadata_props();
+    made.set_key(key);
+    made.set_value(value);
+  };
+  note(*model.mutable_graph(), "pkg.torch.export.ExportedProgram.graph_signature",
+       "p_w: PARAMETER target='w'\np_b: PARAMETER target='b'\np_s: PARAMETER target='s'\np_t: PARAMETER target='t'\nx: USER_INPUT");
+  const std::string calls[] = {"addmm.default](args = (%p_b, %x, %p_w)", "layer_norm.default](args = (%addmm, [3], %p_t)",
+                               "mul.Tensor](args = (%layer_norm, %p_s)"};
+  for (int i = 0; i < 3; ++i)
+    note(*model.mutable_graph()->mutable_node(i), "pkg.torch.onnx.fx_node",
+         "%a : [num_users=1] = call_function[target=torch.ops.aten." + calls[i] + ", kwargs = {})");
+  return model.SerializeAsString();
 }
 
 void ReadAndImport(std::string_view bytes) {
@@ -92,6 +118,8 @@ void ReadAndImport(std::string_view bytes) {
 std::vector<std::string> FuzzSeeds() {
   std::vector<std::string> texts{kFunctions}, seeds;
   for (const std::string& model : Models()) texts.push_back("<ir_version: 8, opset_import: [\"\" : 18]>\n" + model);
+  seeds.push_back(Noted());
+  if (Model::FromBytes(seeds.back(), "noted", Limits()).restored().size() != 2) Finding("a model's parameters are not restored");
   for (const std::string& text : texts) {
     try {
       seeds.push_back(Model::FromText(text).info().bytes);

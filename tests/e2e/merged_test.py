@@ -1,0 +1,98 @@
+"""Tensors that PyTorch's exporters merge with equal ones or leave out: files exported with the defaults train as the modules do
+(../onnx/merged/record.py)."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+import onnx
+import onnxruntime
+import safetensors.numpy
+
+GRADLOOM, FOLDER = os.path.abspath(sys.argv.pop(1)), os.path.abspath(os.path.dirname(sys.argv.pop(1)))
+FILES = [(name, exporter) for name in ("norms", "layers", "images") for exporter in ("default", "older")]
+
+
+def run(words, code=0):
+    done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+    if done.returncode != code:
+        raise AssertionError(f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
+    return done
+
+
+def path_of(name, exporter):
+    return os.path.join(FOLDER, f"{name}_{exporter}.onnx")
+
+
+class MergedTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = folder.name
+
+    def train(self, model, name, *flags, epochs=4):
+        data = os.path.join(FOLDER, f"{name}.npz")
+        run(["train", model, "--data", data, "--map", "x=x", "--map", "y=y", "--loss", "cross_entropy(out, y)", "--optimizer", "momentum",
+             "--momentum", "0.9", "--lr", "0.05", "--batch", "8", "--epochs", str(epochs), "--no-shuffle", "--progress", "none", "--out", self.out,
+             "--name", "run", *flags])
+        with open(os.path.join(self.out, "run", "metrics.jsonl")) as lines:
+            return [row["loss"] for row in map(json.loads, lines) if row["split"] == "train"]
+
+    def test_trains_like_the_module(self):
+        for name, exporter in FILES:
+            with self.subTest(name=name, exporter=exporter):
+                recorded = np.load(os.path.join(FOLDER, f"{name}.npz"))
+                losses = self.train(path_of(name, exporter), name)
+                np.testing.assert_allclose(losses, recorded["losses"], rtol=2e-6)
+                exported = onnx.load(os.path.join(self.out, "run", "export", "model.onnx"))
+                onnx.checker.check_model(exported)
+                # As many as the module has, some in another form and under another name.
+                parameters = self.trained(path_of(name, exporter))
+                self.assertEqual(len(parameters), len(recorded["parameters"]), sorted(parameters))
+                # The exported file is complete.
+                x = recorded["x"]
+                out = onnxruntime.InferenceSession(exported.SerializeToString()).run(["out"], {"x": x})[0]
+                run(["predict", os.path.join(self.out, "run"), "--data", os.path.join(FOLDER, f"{name}.npz"), "-o",
+                     os.path.join(self.out, "p.npz")])
+                np.testing.assert_allclose(np.load(os.path.join(self.out, "p.npz"))["out"], out, rtol=1e-4, atol=1e-5)
+                shutil.rmtree(os.path.join(self.out, "run"))
+
+    def trained(self, model, *flags):
+        return [reason["name"] for reason in json.loads(run(["check", model, "--json", *flags]).stdout)["trained"]]
+
+    def test_files_can_be_trained_as_they_are(self):
+        for name, exporter in FILES:
+            with self.subTest(name=name, exporter=exporter):
+                recorded = np.load(os.path.join(FOLDER, f"{name}.npz"))
+                model = path_of(name, exporter)
+                self.assertLess(len(self.trained(model, "--no-restore")), len(recorded["parameters"]))
+                self.assertIn("restore ", run(["check", model]).stdout)
+                self.assertNotIn("restore ", run(["check", model, "--no-restore"]).stdout)
+
+    def test_an_exported_file_is_restored_already(self):
+        for exporter in ("default", "older"):
+            self.train(path_of("norms", exporter), "norms", epochs=2)
+            exported = os.path.join(self.out, "run", "export", "model.onnx")
+            self.assertNotIn("restore ", run(["check", exported]).stdout)
+            self.assertEqual(sorted(self.trained(exported)), sorted(self.trained(path_of("norms", exporter))))
+            shutil.rmtree(os.path.join(self.out, "run"))
+
+    def test_runs_resume(self):
+        whole = self.train(path_of("norms", "default"), "norms")
+        run_folder = os.path.join(self.out, "run")
+        state = safetensors.numpy.load_file(os.path.join(run_folder, "state.safetensors"))
+        shutil.rmtree(run_folder)
+        self.train(path_of("norms", "default"), "norms", epochs=2)
+        run(["resume", run_folder, "--epochs", "4", "--progress", "none"])
+        resumed = safetensors.numpy.load_file(os.path.join(run_folder, "state.safetensors"))
+        self.assertEqual(len(whole), 4)
+        for key, value in state.items():
+            np.testing.assert_array_equal(resumed[key], value, key)
+
+
+if __name__ == "__main__":
+    unittest.main()

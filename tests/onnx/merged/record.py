@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Exports new modules, many of whose tensors are equal, with the defaults of torch's exporters, and trains the modules.
+
+record.py writes NAME_EXPORTER.onnx and NAME.npz (arrays for the input x and the target y, and the mean loss of each epoch) beside itself.
+Needs torch and onnxscript; the files were made with torch 2.15."""
+import pathlib
+
+import numpy as np
+import torch
+from torch import nn
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROWS, BATCH, EPOCHS, RATE = 24, 8, 4, 0.05
+
+
+class RootMeanSquare(nn.Module):
+    """nn.RMSNorm, which the older exporter cannot export."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(features))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
+
+
+class Norms(nn.Module):
+    """Normalizations and scales that begin as ones and zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.fc3 = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.bn1, self.bn2 = nn.BatchNorm1d(8), nn.BatchNorm1d(8)
+        self.rms1, self.rms2 = RootMeanSquare(8), RootMeanSquare(8)
+        self.ln1, self.ln2 = nn.LayerNorm(8), nn.LayerNorm(8)
+        self.scale1, self.scale2 = nn.Parameter(torch.ones(8)), nn.Parameter(torch.ones(8))
+        self.shift = nn.Parameter(torch.zeros(8))
+        for layer in (self.fc1, self.fc2, self.fc3):
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x):
+        x = self.bn1(self.fc1(x).tanh())
+        x = x + self.bn2(self.fc2(x).tanh())
+        x = self.rms2(self.rms1(x) * self.scale1) * self.scale2 + self.shift
+        return self.fc3(self.ln2(self.ln1(x).tanh()).tanh())
+
+    shape = (6,)
+
+
+class Layers(nn.Module):
+    """Layers that begin as copies of each other, on [batch, time, features]."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0), 2)
+        self.out = nn.Linear(8, 3)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x):
+        return self.out(self.encoder(x).mean(1))
+
+    shape = (4, 8)
+
+
+class Images(nn.Module):
+    """Convolutions without a bias that is not zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2, self.depth = nn.Conv2d(2, 4, 3), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, groups=4)
+        self.up = nn.ConvTranspose2d(4, 4, 2, groups=2)
+        self.gn1, self.gn2 = nn.GroupNorm(2, 4), nn.GroupNorm(2, 4)
+        self.in1 = nn.InstanceNorm2d(4, affine=True)
+        self.act1, self.act2 = nn.PReLU(4), nn.PReLU(4)
+        self.out = nn.Linear(4, 3)
+        for layer in (self.conv1, self.conv2, self.depth, self.up, self.out):
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x):
+        x = self.act1(self.gn1(self.conv1(x)))
+        x = self.act2(self.gn2(self.conv2(x) + x))
+        return self.out(self.in1(self.up(self.depth(x))).square().mean((2, 3)))
+
+    shape = (2, 8, 8)
+
+
+def record(name, module):
+    torch.manual_seed(0)
+    model = module()
+    x, y = torch.randn(ROWS, *module.shape), torch.randint(0, 3, (ROWS,))
+    model.eval()
+    torch.onnx.export(model, (x[:2],), str(HERE / f"{name}_default.onnx"), input_names=["x"], output_names=["out"],
+                      dynamic_shapes=({0: torch.export.Dim("N", min=1, max=64)},), external_data=False, verbose=False)
+    torch.onnx.export(model, (x[:2],), str(HERE / f"{name}_older.onnx"), input_names=["x"], output_names=["out"],
+                      dynamic_axes={"x": {0: "N"}, "out": {0: "N"}}, dynamo=False, opset_version=17)
+    model.train()
+    optimizer, losses = torch.optim.SGD(model.parameters(), RATE, momentum=0.9), []
+    for _ in range(EPOCHS):
+        sums = 0.0
+        for i in range(0, ROWS, BATCH):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x[i:i + BATCH]), y[i:i + BATCH])
+            loss.backward()
+            optimizer.step()
+            sums += loss.item() * BATCH / ROWS
+        losses.append(sums)
+    np.savez(HERE / f"{name}.npz", x=x.numpy(), y=y.numpy(), losses=losses,
+             parameters=sorted(name for name, _ in model.named_parameters()))
+    print(name, losses)
+
+
+if __name__ == "__main__":
+    for name, module in (("norms", Norms), ("layers", Layers), ("images", Images)):
+        record(name, module)
