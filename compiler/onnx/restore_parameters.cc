@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <set>
@@ -83,6 +84,16 @@ const NodeOfCall* FormOf(const TorchCall& call, const onnx::NodeProto& node) {
     return binary && call.operands.size() != 2 ? nullptr : &form;
   }
   return nullptr;
+}
+
+// Such values are often equal without being one tensor.
+bool AllEqual(const Tensor& data) {
+  const auto* bytes = static_cast<const std::byte*>(data.data());
+  const auto size = static_cast<size_t>(DTypeBytes(data.dtype()));
+  for (int64_t i = 1; i < data.elements(); ++i) {
+    if (std::memcmp(bytes, bytes + static_cast<size_t>(i) * size, size) != 0) return false;
+  }
+  return true;
 }
 
 class Restorer {
@@ -195,7 +206,9 @@ class Restorer {
     ReplaceIdentities([&](const onnx::NodeProto& node) { return is_copy(node) && is_named(node.output(0)); });
     const Readers readers(graph_);
     ReplaceIdentities([&](const onnx::NodeProto& node) {
-      return is_copy(node) && node.output(0).starts_with("onnx::") && HaveOwnBiases(readers, node.input(0), node.output(0));
+      if (!is_copy(node) || !node.output(0).starts_with("onnx::")) return false;
+      const std::string &a = node.input(0), &b = node.output(0);
+      return HaveOwnBiases(readers, a, b) || (AllEqual(DataOf(a)) && AreOfOtherModules(readers.of(a), readers.of(b)));
     });
   }
 
@@ -218,6 +231,21 @@ class Restorer {
   bool HaveOwnBiases(const Readers& readers, const std::string& a, const std::string& b) {
     const Names &of_a = BiasesOf(readers, a), &of_b = BiasesOf(readers, b);
     return !of_a.empty() && !of_b.empty() && std::ranges::none_of(of_b, [&](const std::string& bias) { return of_a.contains(bias); });
+  }
+
+  // Whether the nodes belong to different modules, by their names: /gn1/Mul. A module that is called again is called /gn1_1.
+  static bool AreOfOtherModules(const std::vector<const onnx::NodeProto*>& a, const std::vector<const onnx::NodeProto*>& b) {
+    const auto module_of = [](const onnx::NodeProto* node) {
+      return std::string_view(node->name()).substr(0, node->name().rfind('/') + 1);
+    };
+    if (a.empty() || b.empty()) return false;
+    // The first reader of a value that was merged is not an Identity.
+    const auto first = std::ranges::find_if(a, [](const onnx::NodeProto* node) { return node->op_type() != "Identity"; });
+    if (first == a.end()) return false;
+    const std::string_view of_a = module_of(*first), of_b = module_of(b[0]);
+    if (of_a.size() < 2 || of_b.size() < 2 || of_a == of_b) return false;
+    const std::string again = std::string(of_a.substr(0, of_a.size() - 1)) + "_";
+    return !of_b.starts_with(again) || of_b.find_first_not_of("0123456789/", again.size()) != std::string_view::npos;
   }
 
   // What is added to products with a matrix.
