@@ -315,6 +315,9 @@ class Restorer {
 
 }  // namespace
 
-std::vector<std::string> RestoreParameters(ModelFile& file) { return Restorer(file).Run(); }
+std::vector<std::string> RestoreParameters(ModelFile& file) {
+  // An algorithm of the file's own updates its initializers by name.
+  return file.proto.training_info_size() > 0 ? std::vector<std::string>() : Restorer(file).Run();
+}
 
 }  // namespace gradloom

@@ -14,7 +14,7 @@ namespace gradloom {
 // - in files of the default exporter (optimize=True), whose metadata says what each node read in torch.export's graph. A tensor that only
 //   exists in another form in the file (transposed for a MatMul) is restored in that form, as "parameter/form".
 // - in files of the older exporter, which in evaluation mode writes Identities of initializers for such tensors.
-// Returns the names of the restored tensors, in the order of the nodes.
+// Not in files with a training algorithm. Returns the names of the restored tensors, in the order of the nodes.
 std::vector<std::string> RestoreParameters(ModelFile& file);
 
 }  // namespace gradloom
