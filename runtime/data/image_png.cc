@@ -21,6 +21,17 @@ Image Grey(const Image& image) {
   return grey;
 }
 
+// Blends red, green, blue and alpha with black, in place. On the samples as stored, as Pillow does; libpng would blend linear light.
+void BlendWithBlack(std::vector<uint8_t>& samples) {
+  uint8_t* rgb = samples.data();
+  for (size_t at = 0; at < samples.size(); at += 4, rgb += 3) {
+    const uint8_t* const pixel = samples.data() + at;
+    const int alpha = pixel[3];
+    for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>((pixel[c] * alpha + 127) / 255);
+  }
+  samples.resize(samples.size() / 4 * 3);
+}
+
 // The file without its colour space chunks (gAMA and the like), which other readers ignore as well: libpng would use them to transform the
 // samples. Damage is left for libpng to detect.
 std::string WithoutColorChunks(const std::string& bytes) {
@@ -57,13 +68,14 @@ Image DecodePng(const std::string& bytes, int channels, const std::string& where
     png_image_free(&png);
     throw;
   }
-  png.format = PNG_FORMAT_RGB;
+  const bool transparent = (png.format & PNG_FORMAT_FLAG_ALPHA) != 0;
+  png.format = transparent ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
   // Treats 16-bit samples like 8-bit ones; without this flag they are taken as linear light.
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   Image image{png.height, png.width, 3, {}};
   image.samples.resize(PNG_IMAGE_SIZE(png));
-  const png_color black{0, 0, 0};
-  if (png_image_finish_read(&png, &black, image.samples.data(), 0, nullptr) == 0) fail();
+  if (png_image_finish_read(&png, nullptr, image.samples.data(), 0, nullptr) == 0) fail();
+  if (transparent) BlendWithBlack(image.samples);
   return channels == 1 ? Grey(image) : image;
 }
 

@@ -70,6 +70,18 @@ TEST(Image, ScalesSamplesOf16Bits) {
   EXPECT_EQ(DecodeImage(file, 1, "test").samples, (std::vector<uint8_t>{128, 1}));
 }
 
+// As in Pillow, which blends the samples as they are stored; in linear light, half of white is 188.
+TEST(Image, BlendsTransparentPixelsWithBlack) {
+  png_image png{.version = PNG_IMAGE_VERSION, .width = 2, .height = 2, .format = PNG_FORMAT_RGBA};
+  const uint8_t samples[] = {255, 255, 255, 128, 200, 100, 50, 64, 90, 80, 70, 255, 60, 50, 40, 0};
+  png_alloc_size_t bytes = 0;
+  ASSERT_NE(png_image_write_to_memory(&png, nullptr, &bytes, 0, samples, 0, nullptr), 0);
+  std::string file(bytes, '\0');
+  ASSERT_NE(png_image_write_to_memory(&png, file.data(), &bytes, 0, samples, 0, nullptr), 0);
+  EXPECT_EQ(DecodeImage(file, 3, "test").samples, (std::vector<uint8_t>{128, 128, 128, 50, 25, 13, 90, 80, 70, 0, 0, 0}));
+  EXPECT_EQ(DecodeImage(file, 1, "test").samples, (std::vector<uint8_t>{128, 31, 82, 0}));
+}
+
 TEST(Image, RejectsDamagedFiles) {
   EXPECT_EQ(CodeOf([] { DecodeImage("", 3, "x"); }), ErrorCode::kData);
   EXPECT_EQ(CodeOf([] { DecodeImage("GIF89a", 3, "x"); }), ErrorCode::kData);
