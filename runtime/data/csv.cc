@@ -477,9 +477,11 @@ class NamesInColumn {
     if (!names_.insert(NameOf(field)).second) return;
     bytes_ += std::ssize(field) + kBytesOfName;
     // The run keeps them in other forms as well: in the order of their numbers, and as text.
-    if (names_.size() % kNamesAtOnce == 0)
+    if (bytes_ >= checked_bytes_ + kBytesAtOnce) {
+      checked_bytes_ = bytes_;
       RequireHostMemory(3 * bytes_, "a column of " + std::to_string(names_.size()) + " names and more", table.records.Place(column_),
                         "number the names first, or leave the column out with --map");
+    }
     if (std::ssize(names_) <= max_classes) return;
     throw Error(ErrorCode::kData,
                 "'" + Escaped(Trimmed(field), 40) + "' is one name more than the model has classes, " + std::to_string(max_classes),
@@ -494,11 +496,11 @@ class NamesInColumn {
   }
 
  private:
-  static constexpr size_t kNamesAtOnce = 1 << 16;
+  static constexpr int64_t kBytesAtOnce = 4 << 20;
   static constexpr int64_t kBytesOfName = 64;  // besides its letters
 
   const CsvClassRules& rules_;
-  int64_t bytes_ = 0;  // of the names
+  int64_t bytes_ = 0, checked_bytes_ = 0;  // of the names
   size_t column_ = 0;
   bool named_ = true, empty_ = false;
   bool only_header_ = false;  // only the first line has a name

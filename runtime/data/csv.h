@@ -55,7 +55,6 @@ struct CsvOptions {
   // kGuessDelimiter: a comma, or if the first line has none outside quotes, a semicolon, or else a tab.
   static constexpr char kGuessDelimiter = '\0';
   char delimiter = ',';
-  int64_t max_field_bytes = 64 << 10;
   int64_t max_columns = 1 << 20;
   // Limit for the file; its text may unpack to UnpackedLimit.
   int64_t limit_bytes = kDataLimitBytes;
@@ -69,10 +68,9 @@ bool IsCsvEmpty(std::string_view field);
 
 // Reads one tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is not a number unless it may
 // be missing. Throws Error(kData) with file:line:column (both from 1; the column counts fields) for a row with more or fewer fields than
-// the first, a field that is not a number or does not fit its dtype or is none of the classes, a field longer than the limit, and an
-// unterminated quote; Error(kData) with the file for no rows, an unknown column and damaged gzip data; Error(kConfig) for classes of
-// another number of columns than those selected. Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that
-// unpacks beyond the limit.
+// the first, a field that is not a number or does not fit its dtype or is none of the classes, and an unterminated quote; Error(kData) with
+// the file for no rows, an unknown column and damaged gzip data; Error(kConfig) for classes of another number of columns than those
+// selected. Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that unpacks beyond the limit.
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
 
 // The selection as names of columns, instead of ranges and indices, so that it means the same columns in a table with another order or more

@@ -142,11 +142,6 @@ bool CsvRecords::Next(std::vector<std::string_view>& fields) {
 }
 
 void CsvRecords::Add(std::string_view field, std::vector<std::string_view>& fields) const {
-  if (static_cast<int64_t>(field.size()) > options_.max_field_bytes) {
-    throw Error(ErrorCode::kData,
-                "a field of " + std::to_string(field.size()) + " bytes, more than the limit of " + std::to_string(options_.max_field_bytes),
-                Place(fields.size()));
-  }
   if (static_cast<int64_t>(fields.size()) >= options_.max_columns) {
     throw Error(ErrorCode::kData, "a row of more than " + std::to_string(options_.max_columns) + " fields", Place(fields.size()));
   }
