@@ -74,7 +74,7 @@ bool IsHeader(const std::vector<std::string_view>& fields) {
   size_t numbers = 0, words = 0;
   for (const std::string_view field : fields) {
     if (IsCsvEmpty(field)) continue;
-    ++(IsCsvNumber(field) ? numbers : words);
+    ++(IsCsvNumber(field) || CsvBoolean(field) ? numbers : words);
   }
   return words > numbers;
 }
@@ -275,6 +275,12 @@ void ReadRowAs(const std::vector<std::string_view>& fields, const CsvRecords& re
     }
     T value{};
     NumberFault fault = ParseNumber(fields[column], value);
+    if (fault == NumberFault::kNoNumber) {
+      if (const std::optional<bool> truth = CsvBoolean(fields[column])) {
+        fault = NumberFault::kNone;
+        value = static_cast<T>(*truth);
+      }
+    }
     if constexpr (std::is_floating_point_v<T>) {
       if (fault == NumberFault::kNoNumber && reading.may_be_missing && IsMissing(fields[column])) {
         fault = NumberFault::kNone;
@@ -356,6 +362,15 @@ struct Table {
 bool IsCsvNumber(std::string_view field) {
   double value;
   return ParseNumber(field, value) == NumberFault::kNone;
+}
+
+std::optional<bool> CsvBoolean(std::string_view field) {
+  const std::string_view text = Trimmed(field);
+  const auto is = [&](std::string_view word) {
+    const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a + ('a' - 'A')) : a) == b; };
+    return std::ranges::equal(text, word, same);
+  };
+  return is("true") ? std::optional(true) : is("false") ? std::optional(false) : std::nullopt;
 }
 
 bool IsCsvEmpty(std::string_view field) { return Trimmed(field).empty(); }

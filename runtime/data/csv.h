@@ -32,7 +32,7 @@ struct CsvSelection {
   // column is a name in the header or an index from 0; -1 is the last one. A name takes precedence over an index.
   std::string columns;
 
-  // kFloat32, kFloat64 or kInt64. For kInt64 the text "5.0" is 5, and "5.5" is refused.
+  // kFloat32, kFloat64 or kInt64. For kInt64 the text "5.0" is 5, and "5.5" is refused. "True" and "False" in any case are 1 and 0.
   DType dtype = DType::kFloat32;
 
   // By column: if not null, its fields are names of classes instead of numbers. Empty: there are none.
@@ -50,7 +50,7 @@ struct CsvColumns {
   std::string first_nan;              // position of the first of them: "file:line:column"
 };
 
-// The first row is a header unless at least half of its non-empty fields are numbers.
+// The first row is a header unless at least half of its non-empty fields are numbers, True or False.
 struct CsvOptions {
   // kGuessDelimiter: a comma, or if the first line has none outside quotes, a semicolon, or else a tab.
   static constexpr char kGuessDelimiter = '\0';
@@ -62,9 +62,12 @@ struct CsvOptions {
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Whether a field is read as a number; one is not if it does not fit a double. Whether it is empty but for space.
+// Whether a field is a number; one is not if it does not fit a double. Whether it is empty but for space.
 bool IsCsvNumber(std::string_view field);
 bool IsCsvEmpty(std::string_view field);
+
+// True or False in any case, which are 1 and 0 where numbers are read, and names where classes may have names.
+std::optional<bool> CsvBoolean(std::string_view field);
 
 // Reads one tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is not a number unless it may
 // be missing. Throws Error(kData) with file:line:column (both from 1; the column counts fields) for a row with more or fewer fields than

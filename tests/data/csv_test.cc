@@ -155,6 +155,17 @@ TEST_F(CsvTest, Numbers) {
   }
 }
 
+// As pandas writes what get_dummies returns, and spreadsheets and R write theirs.
+TEST_F(CsvTest, BooleansAreNumbers) {
+  EXPECT_EQ(Floats("a,b,c\n1.5,True,false\n2,FALSE, true \n", "a..c"), (Values{1.5, 1, 0, 2, 0, 1}));
+  EXPECT_EQ(Ints("a,b\nTRUE,x\nFalse,y\n", "a"), (Integers{1, 0}));
+  // They are no names in a first row, but they are names of classes.
+  EXPECT_EQ(Floats("True,False\nFalse,True\n", "0..1"), (Values{1, 0, 0, 1}));
+  WriteWithoutSync(path_, "a,b\n1,True\n2,False\n");
+  EXPECT_EQ(ReadCsvClasses({path_}, {"b"}, {})[0], (std::vector<std::string>{"False", "True"}));
+  for (const char* bad : {"T", "yes", "Truer", "tru", "-True"}) Refused(std::string("a\n1\n") + bad + "\n", ":3:1");
+}
+
 TEST_F(CsvTest, NansAreCounted) {
   const auto read = Read("a,b\n1,nan\nNaN,2\n3,-inf\n", {{"a..b"}, {"a"}});
   EXPECT_EQ(read[0].nan_count, 3);

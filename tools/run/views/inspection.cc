@@ -79,7 +79,7 @@ void AddTable(const std::string& path, Inspection& made) {
     numbers.resize(std::max(numbers.size(), fields.size()));
     empty.resize(numbers.size());
     for (size_t i = 0; i < fields.size() && rows >= 0; ++i) {
-      numbers[i] += IsCsvNumber(fields[i]) ? 1 : 0;
+      numbers[i] += IsCsvNumber(fields[i]) || CsvBoolean(fields[i]) ? 1 : 0;
       empty[i] += IsCsvEmpty(fields[i]) ? 1 : 0;
     }
   }
