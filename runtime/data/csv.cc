@@ -6,34 +6,23 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 
-#include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/host_memory.h"
-#include "runtime/base/nearest.h"
 #include "runtime/base/read_number.h"
-#include "runtime/base/suggestion.h"
-#include "runtime/base/utf8.h"
+#include "runtime/data/csv_columns.h"
+#include "runtime/data/csv_fields.h"
 #include "runtime/data/csv_records.h"
 #include "runtime/data/spill_buffer.h"
 
 namespace gradloom {
 namespace {
-
-std::string_view Trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 enum class NumberFault { kNone, kNoNumber, kRange };
 
@@ -46,7 +35,7 @@ double ParseExtreme(std::string_view text) {
 
 template <typename T>
 NumberFault ParseNumber(std::string_view text, T& value) {
-  text = Trimmed(text);
+  text = CsvTrimmed(text);
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -79,124 +68,6 @@ bool IsHeader(const std::vector<std::string_view>& fields) {
   return words > numbers;
 }
 
-// Converts Latin-1 to UTF-8. Any byte sequence is valid, and no two give the same text.
-std::string FromLatin1(std::string_view text) {
-  std::string utf8;
-  for (const char c : text) utf8 += Utf8Of(static_cast<unsigned char>(c));
-  return utf8;
-}
-
-// Names of columns and classes are stored with runs, and those of columns are typed at --map, so they must be UTF-8.
-std::string NameOf(std::string_view field) {
-  const std::string_view name = Trimmed(field);
-  return IsUtf8(name) ? std::string(name) : FromLatin1(name);
-}
-
-std::vector<std::string> Names(const std::vector<std::string_view>& fields) {
-  std::vector<std::string> names;
-  for (const std::string_view field : fields) names.push_back(NameOf(field));
-  return names;
-}
-
-// Column names and counts of one file, used to resolve selections.
-class CsvColumnNames {
- public:
-  CsvColumnNames(std::vector<std::string> names, size_t columns, std::string where)
-      : names_(std::move(names)), columns_(columns), where_(std::move(where)) {
-    for (size_t i = 0; i < names_.size(); ++i) ++by_name_.try_emplace(names_[i], Named{i, 0}).first->second.count;
-  }
-
-  // The name of a column, or its index if it has none or another column has the same one.
-  std::string SelectorOf(size_t column) const {
-    const bool named = !names_.empty() && by_name_.at(names_[column]).count == 1;
-    return named ? names_[column] : std::to_string(column);
-  }
-
-  // The selected indices, and whether the selection is the name of one column.
-  std::pair<std::vector<size_t>, bool> Resolve(const std::string& selection) const {
-    if (const auto column = Find(selection)) return {{*column}, true};
-    std::vector<size_t> columns;
-    std::string_view rest = selection;
-    while (true) {
-      const size_t comma = rest.find(',');
-      AddPiece(Trimmed(rest.substr(0, comma)), columns);
-      if (comma == std::string_view::npos) return {columns, false};
-      rest.remove_prefix(comma + 1);
-    }
-  }
-
- private:
-  void AddPiece(std::string_view piece, std::vector<size_t>& columns) const {
-    if (const auto column = Find(piece)) {
-      columns.push_back(*column);
-      return;
-    }
-    // A name may itself contain dots, so every ".." is tried.
-    for (size_t dots = piece.find(".."); dots != std::string_view::npos; dots = piece.find("..", dots + 1)) {
-      const auto first = Find(piece.substr(0, dots)), last = Find(piece.substr(dots + 2));
-      if (!first || !last) continue;
-      if (*first > *last) {
-        throw Error(ErrorCode::kData, "the column range '" + Escaped(piece) + "' runs backwards", where_, "write the left column first");
-      }
-      for (size_t column = *first; column <= *last; ++column) columns.push_back(column);
-      return;
-    }
-    if (!names_.empty()) CheckFirstLine(names_, where_);
-    RefusePiece(piece);
-  }
-
-  // Names the end of a range that does not exist.
-  [[noreturn]] void RefusePiece(std::string_view piece) const {
-    std::string_view missing = piece;
-    std::string meant;
-    if (const size_t dots = piece.find(".."); dots != std::string_view::npos) {
-      const std::string_view first = piece.substr(0, dots), last = piece.substr(dots + 2);
-      if (Find(first) || Find(last)) missing = Find(first) ? last : first;
-    }
-    // As other tools write ranges.
-    for (size_t at = piece.find_first_of("-:"); at != std::string_view::npos && meant.empty(); at = piece.find_first_of("-:", at + 1)) {
-      const std::string_view first = piece.substr(0, at), last = piece.substr(at + 1);
-      if (Find(first) && Find(last)) meant = std::string(first) + ".." + std::string(last);
-    }
-    // Short names are similar by chance.
-    if (meant.empty() && missing.size() >= 3) meant = Nearest(missing, names_);
-    throw Error(ErrorCode::kData,
-                "no column '" + Escaped(missing) + "'" + (missing == piece ? "" : " for the range '" + Escaped(piece) + "'"), where_,
-                DidYouMean(meant, "the file has " + Listing()));
-  }
-
-  // Looks up by name first, then by index.
-  std::optional<size_t> Find(std::string_view text) const {
-    const auto found = by_name_.find(std::string(text));
-    if (found != by_name_.end()) {
-      if (found->second.count > 1)
-        throw Error(ErrorCode::kData, "two columns are named '" + Escaped(text) + "'", where_, "select by index, counted from 0");
-      return found->second.first;
-    }
-    const std::optional<int64_t> index = ReadNumber<int64_t>(text);
-    const int64_t count = static_cast<int64_t>(columns_);
-    if (!index || *index < -count || *index >= count) return std::nullopt;
-    return static_cast<size_t>(*index < 0 ? *index + count : *index);
-  }
-
-  std::string Listing() const {
-    std::string text = Counted(static_cast<int64_t>(columns_), "column");
-    if (names_.empty()) return text + " and no header; select by index, counted from 0";
-    constexpr size_t kShown = 12;
-    for (size_t i = 0; i < std::min(names_.size(), kShown); ++i) text += (i == 0 ? ": " : ", ") + Escaped(names_[i], 40);
-    return names_.size() > kShown ? text + ", ... " + Escaped(names_.back(), 40) : text;
-  }
-
-  struct Named {
-    size_t first, count;  // the first column of a name, and the number of columns
-  };
-
-  std::vector<std::string> names_;
-  std::unordered_map<std::string, Named> by_name_;
-  size_t columns_;
-  std::string where_;
-};
-
 // A selection with the numbers read so far.
 struct Reading {
   std::vector<size_t> columns;
@@ -222,7 +93,7 @@ Error NotOneColumn(const std::string& selection, const std::string& path) {
 bool IsMissing(std::string_view field) {
   constexpr std::string_view kMissing[] = {"",     "#N/A", "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN",
                                            "<NA>", "N/A",  "NA",       "NULL", "None",    "n/a",      "null",   "?"};
-  return std::ranges::find(kMissing, Trimmed(field)) != std::ranges::end(kMissing);
+  return std::ranges::find(kMissing, CsvTrimmed(field)) != std::ranges::end(kMissing);
 }
 
 Error NumberError(NumberFault fault, std::string_view field, DType dtype, const std::string& place, bool first_line) {
@@ -234,7 +105,7 @@ Error NumberError(NumberFault fault, std::string_view field, DType dtype, const 
     return {ErrorCode::kData, shown + " does not fit " + std::string(DTypeName(dtype)), place,
             whole ? "classes and tokens are whole numbers; write -100 for a class that is not known" : ""};
   }
-  if (Trimmed(field).empty()) {
+  if (CsvTrimmed(field).empty()) {
     return {ErrorCode::kData, "expected a number, got an empty field", place,
             whole ? "fill it in, or write -100 for a class that is not known"
                   : "fill it in, or let a transform do that: --transform INPUT='fill mean'"};
@@ -255,7 +126,7 @@ bool IsIgnored(std::string_view field, std::optional<int64_t> ignored) {
 
 int64_t ClassOf(std::string_view field, const CsvClasses& classes, const CsvRecords& records, size_t column) {
   const std::vector<std::string>& names = classes.names;
-  const std::string name = NameOf(field);
+  const std::string name = CsvNameOf(field);
   const auto found = std::lower_bound(names.begin(), names.end(), name);
   if (found != names.end() && *found == name) return found - names.begin();
   if (IsIgnored(field, classes.ignored)) return *classes.ignored;
@@ -340,7 +211,7 @@ struct Table {
     bool more = records.Next(fields);
     columns = fields.size();
     if (more && IsHeader(fields)) {
-      header = Names(fields);
+      header = CsvNamesOf(fields);
       more = records.Next(fields);
     }
     if (!more) throw NoRows(path);
@@ -365,7 +236,7 @@ bool IsCsvNumber(std::string_view field) {
 }
 
 std::optional<bool> CsvBoolean(std::string_view field) {
-  const std::string_view text = Trimmed(field);
+  const std::string_view text = CsvTrimmed(field);
   const auto is = [&](std::string_view word) {
     const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a + ('a' - 'A')) : a) == b; };
     return std::ranges::equal(text, word, same);
@@ -373,7 +244,7 @@ std::optional<bool> CsvBoolean(std::string_view field) {
   return is("true") ? std::optional(true) : is("false") ? std::optional(false) : std::nullopt;
 }
 
-bool IsCsvEmpty(std::string_view field) { return Trimmed(field).empty(); }
+bool IsCsvEmpty(std::string_view field) { return CsvTrimmed(field).empty(); }
 
 std::string ListedClasses(const std::vector<std::string>& names) {
   std::string text;
@@ -410,24 +281,6 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
   std::vector<CsvColumns> result;
   for (Reading& reading : readings) result.push_back(Finished(std::move(reading), rows));
   return result;
-}
-
-std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names) {
-  std::vector<size_t> columns;
-  bool single = false;
-  try {
-    std::tie(columns, single) = CsvColumnNames(names, names.size(), "").Resolve(selection);
-  } catch (const Error&) {
-    return selection;  // the reader of the table reports what is wrong with it
-  }
-  if (single) return names[columns[0]];
-  std::string text;
-  for (const size_t column : columns) {
-    if (names[column].find(',') != std::string::npos) return selection;
-    text += (text.empty() ? "" : ",") + names[column];
-  }
-  // One column as a list of columns.
-  return columns.size() == 1 ? text + ".." + text : text;
 }
 
 std::vector<std::string> CsvSelected(const std::string& path, const std::string& selection, const CsvOptions& options) {
@@ -489,7 +342,7 @@ class NamesInColumn {
                       (ignored ? "; write " + std::to_string(*ignored) + " for a class that is not known" : ""));
     }
     only_header_ = names_.empty() && table.records.line() == 1;
-    if (!names_.insert(NameOf(field)).second) return;
+    if (!names_.insert(CsvNameOf(field)).second) return;
     bytes_ += std::ssize(field) + kBytesOfName;
     // The run keeps them in other forms as well: in the order of their numbers, and as text.
     if (bytes_ >= checked_bytes_ + kBytesAtOnce) {
@@ -499,7 +352,7 @@ class NamesInColumn {
     }
     if (std::ssize(names_) <= max_classes) return;
     throw Error(ErrorCode::kData,
-                "'" + Escaped(Trimmed(field), 40) + "' is one name more than the model has classes, " + std::to_string(max_classes),
+                "'" + Escaped(CsvTrimmed(field), 40) + "' is one name more than the model has classes, " + std::to_string(max_classes),
                 table.records.Place(column_), "check the spelling of the names, or whether this is the column of classes: --map");
   }
 
@@ -566,7 +419,7 @@ bool FirstLineCounts(const std::string& path, const CsvOptions& options) {
   std::vector<std::string_view> fields;
   if (!records.Next(fields) || fields.size() < 3 || IsHeader(fields)) return false;
   for (size_t i = 0; i < fields.size(); ++i) {
-    if (Trimmed(fields[i]) != std::to_string(i)) return false;
+    if (CsvTrimmed(fields[i]) != std::to_string(i)) return false;
   }
   return true;
 }
@@ -575,14 +428,14 @@ std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& op
   CsvRecords records(path, options);
   std::vector<std::string_view> fields;
   if (!records.Next(fields) || !IsHeader(fields)) return {};
-  return Names(fields);
+  return CsvNamesOf(fields);
 }
 
 std::vector<std::string> CsvSelectors(const std::string& path, const CsvOptions& options) {
   CsvRecords records(path, options);
   std::vector<std::string_view> fields;
   if (!records.Next(fields)) throw NoRows(path);
-  if (IsHeader(fields)) return Names(fields);
+  if (IsHeader(fields)) return CsvNamesOf(fields);
   std::vector<std::string> indices;
   for (size_t i = 0; i < fields.size(); ++i) indices.push_back(std::to_string(i));
   return indices;

@@ -29,7 +29,8 @@ std::string ListedClasses(const std::vector<std::string>& names);
 // A selection of columns, and the dtype of their numbers.
 struct CsvSelection {
   // Comma-separated pieces, each a column or an inclusive range: "label", "p0..p63", "CRIM..LSTAT", "0..63", "-1", "age,income..zip". A
-  // column is a name in the header or an index from 0; -1 is the last one. A name takes precedence over an index.
+  // column is a name in the header or an index from 0; -1 is the last one. A name takes precedence over an index. In double quotes, it is a
+  // name in any case, which may have a comma; quotes in it are doubled: "\"size, cm\"..age".
   std::string columns;
 
   // kFloat32, kFloat64 or kInt64. For kInt64 the text "5.0" is 5, and "5.5" is refused. "True" and "False" in any case are 1 and 0.
@@ -77,8 +78,12 @@ std::optional<bool> CsvBoolean(std::string_view field);
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
 
 // The selection as names of columns, instead of ranges and indices, so that it means the same columns in a table with another order or more
-// of them. Indices of columns stay that have no name, the name of another one, or one that a selection cannot express.
-std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names);
+// of them. Indices of columns without names stay. `names`: the selector of each column (CsvSelectors). Throws Error(kData) for a name that
+// several columns have; `where`: the other table.
+std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names, const std::string& where);
+
+// A column as a piece of a selection: its name, in quotes if need be, or its index if there is no header or several columns have the name.
+std::string CsvPieceOf(const std::vector<std::string>& names, size_t column);
 
 // The columns of a selection, each as a selection of its own: its name, or its index if there is no header or several have the name. Throws
 // like ReadCsv for an unknown column.

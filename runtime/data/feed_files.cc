@@ -368,7 +368,7 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
           "' is 0, 1, 2 ... and is read as data: if it numbers the columns, remove it (with pandas: to_csv(..., header=False))");
     }
     if (table != names.columns) {
-      for (auto& [name, selection] : used) selection = CsvWrittenOut(selection, names.columns);
+      for (auto& [name, selection] : used) selection = CsvWrittenOut(selection, names.columns, Escaped(first.path, 4096));
     }
   }
   const NamedClasses named = IsTable(first) ? FindNamedClasses(files, feeds, used, reading, names, notes) : NamedClasses();

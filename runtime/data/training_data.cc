@@ -56,19 +56,12 @@ Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key
   return column;
 }
 
-// The name of a column, or its index if the name cannot be part of a selection.
-std::string SelectorOf(const std::vector<std::string>& names, size_t column) {
-  const std::string& name = names[column];
-  const bool plain = name.find(',') == std::string::npos && std::count(names.begin(), names.end(), name) == 1;
-  return plain ? name : std::to_string(column);
-}
-
 // A selection of all columns but one.
 std::string AllBut(const std::vector<std::string>& names, size_t left_out) {
   std::string text;
   const auto add = [&](size_t begin, size_t end) {
     if (begin >= end) return;
-    text += (text.empty() ? "" : ",") + SelectorOf(names, begin) + (end - begin > 1 ? ".." + SelectorOf(names, end - 1) : "");
+    text += (text.empty() ? "" : ",") + CsvPieceOf(names, begin) + (end - begin > 1 ? ".." + CsvPieceOf(names, end - 1) : "");
   };
   add(0, std::min(left_out, names.size()));
   add(left_out + 1, names.size());
@@ -105,7 +98,7 @@ ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std
   if (feeds.size() == 2 && columns.contains(feeds[1].name))
     target = static_cast<size_t>(std::find(names.begin(), names.end(), feeds[1].name) - names.begin());
   columns = {{feeds[0].name, AllBut(names, target)}};
-  if (feeds.size() == 2) columns[feeds[1].name] = SelectorOf(names, target);
+  if (feeds.size() == 2) columns[feeds[1].name] = CsvPieceOf(names, target);
   std::string note;
   for (const Feed& feed : feeds) note += (note.empty() ? "columns " : "  ") + Escaped(feed.name) + "=" + Escaped(columns[feed.name]);
   notes.push_back(note + "   [guessed: set --map to change]");

@@ -73,6 +73,22 @@ TEST_F(CsvTest, NamesTakePrecedenceOverIndicesAndMayContainDots) {
   EXPECT_EQ(Floats("a,x.,y\n10,20,30\n", "a..x."), (Values{10, 20}));
 }
 
+// So that every name can be written in a list or a range.
+TEST_F(CsvTest, NamesInQuotes) {
+  const std::string text = "\"size, cm\",0,\"say \"\"hi\"\"\",a..b,a,b\n10,20,30,40,50,60\n";
+  EXPECT_EQ(Floats(text, "\"size, cm\""), (Values{10}));
+  EXPECT_EQ(Floats(text, "b, \"size, cm\",\"0\""), (Values{60, 10, 20}));
+  EXPECT_EQ(Floats(text, "\"size, cm\"..\"say \"\"hi\"\"\",\"a..b\""), (Values{10, 20, 30, 40}));
+  EXPECT_EQ(Floats(text, "0..\"a..b\""), (Values{20, 30, 40}));
+  EXPECT_EQ(Floats(text, "\"size, cm\"..\"size, cm\""), (Values{10}));
+  // Only a name, never an index.
+  EXPECT_EQ(Refused(text, "", {"\"1\""}).message(), "no column '1'");
+  EXPECT_EQ(Refused(text, "", {"a,\"size, mm\""}).message(), "no column 'size, mm'");
+  // A quote that is part of a name.
+  EXPECT_EQ(Floats("5\" pipe,b\n1,2\n", "b,5\" pipe"), (Values{2, 1}));
+  EXPECT_EQ(Floats("\"\"\"a\"\"\",a\n1,2\n", "\"a\",a"), (Values{1, 2}));
+}
+
 TEST_F(CsvTest, UnknownColumns) {
   const std::string text = "a,b,c\n1,2,3\n";
   for (const char* columns : {"d", "a..d", "3", "-4", "", "a,,b", "c..a"}) Refused(text, "", {columns});

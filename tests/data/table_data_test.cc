@@ -77,6 +77,39 @@ TEST_F(TableDataTest, OtherTablesMayReorderColumns) {
   EXPECT_EQ(error.message(), "no column 'b'");
 }
 
+// Also by names that have a comma, look like an index or a range, or begin with a quote.
+TEST_F(TableDataTest, OtherTablesMayReorderColumnsOfAllNames) {
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 3}, 0}, {"y", DType::kInt64, {4}, 0}};
+  for (const std::string name : {"size, cm", "0", "1", "-1", "b..c", "\"\"a\"\"", "5\"\" pipe", ""}) {
+    const std::string path = Write("a.csv", "\"" + name + "\",b,c,y\n1,2,3,0\n");
+    for (const std::string selection : {"", "0..2", "-4,b,c", "0..b,-2"}) {
+      if (!selection.empty() && name == "0") continue;  // selects a name there
+      DataOptions options{.train = path, .eval = Write("b.csv", "y,c,\"" + name + "\",more,b\n1,3,1,9,2\n")};
+      if (!selection.empty()) options.columns = {{"x", selection}, {"y", "y"}};
+      const TrainingData data = LoadTrainingData(options, feeds, 1);
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(data.eval.column("x").as<float>()[static_cast<size_t>(i)], static_cast<float>(i + 1)) << name << " " << selection;
+      }
+      // Without the column, no other one takes its place.
+      options.eval = Write("c.csv", "y,c,k,more,b\n1,3,1,9,2\n");
+      EXPECT_EQ(ErrorOf([&] { LoadTrainingData(options, feeds, 1); }).code(), ErrorCode::kData) << name << " " << selection;
+    }
+  }
+  // Two columns of one name cannot be told apart in another table.
+  const DataOptions twice{
+      .train = Write("t.csv", "a,a,c,y\n1,2,3,0\n"), .eval = Write("u.csv", "y,c,a\n0,3,1\n"), .columns = {{"x", "0..2"}, {"y", "y"}}};
+  EXPECT_NE(ErrorOf([&] { LoadTrainingData(twice, feeds, 1); }).message().find("two columns of the training data are named 'a'"),
+            std::string::npos);
+  // A selection of one column.
+  const std::vector<Feed> one = {{"x", DType::kFloat32, {4}, 0}, {"y", DType::kInt64, {4}, 0}};
+  for (const std::string selection : {"0", "0..0", "\"a, b\""}) {
+    const DataOptions options{.train = Write("d.csv", "\"a, b\",y\n1,0\n"),
+                              .eval = Write("e.csv", "y,\"a, b\"\n0,1\n"),
+                              .columns = {{"x", selection}, {"y", "y"}}};
+    EXPECT_EQ(LoadTrainingData(options, one, 1).eval.column("x").as<float>()[0], 1) << selection;
+  }
+}
+
 // In all ways in which tables mark a missing number, in memory and on demand; other data is filled with what was measured on the training
 // data, before or after it was written down.
 TEST_F(TableDataTest, FillsInMissingNumbers) {

@@ -1,0 +1,17 @@
+// The text of single fields of a table.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradloom {
+
+// Without the space at its ends.
+std::string_view CsvTrimmed(std::string_view text);
+
+// The name of a column or class. Names are stored with runs, and those of columns are typed at --map, so they are UTF-8.
+std::string CsvNameOf(std::string_view field);
+std::vector<std::string> CsvNamesOf(const std::vector<std::string_view>& fields);
+
+}  // namespace gradloom
