@@ -18,6 +18,7 @@
 #include "runtime/base/read_number.h"
 #include "runtime/data/csv_columns.h"
 #include "runtime/data/csv_fields.h"
+#include "runtime/data/csv_first_line.h"
 #include "runtime/data/csv_records.h"
 #include "runtime/data/spill_buffer.h"
 
@@ -58,16 +59,6 @@ NumberFault ParseNumber(std::string_view text, T& value) {
   return NumberFault::kNoNumber;
 }
 
-// A first row with a damaged number must not disappear as a header.
-bool IsHeader(const std::vector<std::string_view>& fields) {
-  size_t numbers = 0, words = 0;
-  for (const std::string_view field : fields) {
-    if (IsCsvEmpty(field)) continue;
-    ++(IsCsvNumber(field) || CsvBoolean(field) ? numbers : words);
-  }
-  return words > numbers;
-}
-
 // A selection with the numbers read so far.
 struct Reading {
   std::vector<size_t> columns;
@@ -80,20 +71,8 @@ struct Reading {
   std::string first_nan;
 };
 
-Error NoRows(const std::string& path) {
-  return {ErrorCode::kData, "the table has no rows", Escaped(path, 4096), "check that it was written completely: wc -l counts its lines"};
-}
-
 Error NotOneColumn(const std::string& selection, const std::string& path) {
   return {ErrorCode::kConfig, "'" + Escaped(selection) + "' is more than one column", Escaped(path, 4096)};
-}
-
-// Whether the field says that its number is missing: empty, or as pandas.read_csv has it by default, or "?" as in UCI's data sets. ("nan"
-// is a number.)
-bool IsMissing(std::string_view field) {
-  constexpr std::string_view kMissing[] = {"",     "#N/A", "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN",
-                                           "<NA>", "N/A",  "NA",       "NULL", "None",    "n/a",      "null",   "?"};
-  return std::ranges::find(kMissing, CsvTrimmed(field)) != std::ranges::end(kMissing);
 }
 
 Error NumberError(NumberFault fault, std::string_view field, DType dtype, const std::string& place, bool first_line) {
@@ -112,7 +91,7 @@ Error NumberError(NumberFault fault, std::string_view field, DType dtype, const 
   }
   std::string help = whole ? "number the names of classes from 0; with pandas: codes, names = table[COLUMN].factorize(sort=True)"
                            : "fix the line, or exclude the column with --map; for names, an input of integers is needed";
-  if (!whole && IsMissing(field)) help = "if the number is missing, let a transform fill it in: --transform INPUT='fill mean'";
+  if (!whole && IsCsvMissing(field)) help = "if the number is missing, let a transform fill it in: --transform INPUT='fill mean'";
   if (field.find(',') != std::string_view::npos && IsCsvNumber(with_point)) help = "write a decimal point instead of the comma";
   if (first_line) help = "line 1 is read as data, as most of it is numbers; if it holds names, change those that are numbers";
   return {ErrorCode::kData, shown + " is not a number", place, help};
@@ -153,7 +132,7 @@ void ReadRowAs(const std::vector<std::string_view>& fields, const CsvRecords& re
       }
     }
     if constexpr (std::is_floating_point_v<T>) {
-      if (fault == NumberFault::kNoNumber && reading.may_be_missing && IsMissing(fields[column])) {
+      if (fault == NumberFault::kNoNumber && reading.may_be_missing && IsCsvMissing(fields[column])) {
         fault = NumberFault::kNone;
         value = std::numeric_limits<T>::quiet_NaN();
       }
@@ -206,16 +185,20 @@ struct Table {
   std::vector<std::string_view> fields;
   size_t columns = 0;
   std::vector<std::string> header;
+  bool may_be_row = false;  // the header (CsvFirstLine)
 
   Table(const std::string& path, const CsvOptions& options) : records(path, options) {
     bool more = records.Next(fields);
     columns = fields.size();
-    if (more && IsHeader(fields)) {
+    if (const CsvFirstLine first = more ? FirstLineOf(fields, path, options) : CsvFirstLine(); first.is_header) {
       header = CsvNamesOf(fields);
+      may_be_row = first.may_be_row;
       more = records.Next(fields);
     }
-    if (!more) throw NoRows(path);
+    if (!more) throw CsvNoRows(path);
   }
+
+  CsvColumnNames Names() const { return {header, columns, Escaped(records.path(), 4096), may_be_row}; }
 
   // Throws Error(kData) if the row does not have as many fields as the first one.
   void CheckWidth() const {
@@ -257,7 +240,7 @@ std::string ListedClasses(const std::vector<std::string>& names) {
 
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options) {
   Table table(path, options);
-  const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
+  const CsvColumnNames names = table.Names();
 
   std::vector<Reading> readings;
   for (const CsvSelection& selection : selections) {
@@ -285,7 +268,7 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
 
 std::vector<std::string> CsvSelected(const std::string& path, const std::string& selection, const CsvOptions& options) {
   const Table table(path, options);
-  const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
+  const CsvColumnNames names = table.Names();
   std::vector<std::string> selected;
   for (const size_t column : names.Resolve(selection).first) selected.push_back(names.SelectorOf(column));
   return selected;
@@ -294,7 +277,7 @@ std::vector<std::string> CsvSelected(const std::string& path, const std::string&
 std::vector<std::vector<std::string>> ReadCsvText(const std::string& path, const std::vector<std::string>& columns,
                                                   const CsvOptions& options) {
   Table table(path, options);
-  const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
+  const CsvColumnNames names = table.Names();
   std::vector<size_t> indices;
   for (const std::string& column : columns) {
     const auto [selected, single] = names.Resolve(column);
@@ -384,7 +367,7 @@ std::vector<std::vector<std::string>> ReadCsvClasses(const std::vector<std::stri
   for (const std::string& path : paths) {
     if (!any_named()) break;
     Table table(path, options);
-    const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
+    const CsvColumnNames names = table.Names();
     for (size_t i = 0; i < all.size(); ++i) all[i].Begin(names.Resolve(columns[i]).first);
     while (any_named()) {
       table.CheckWidth();
@@ -397,48 +380,6 @@ std::vector<std::vector<std::string>> ReadCsvClasses(const std::vector<std::stri
   std::vector<std::vector<std::string>> found;
   for (const NamesInColumn& column : all) found.push_back(column.names());
   return found;
-}
-
-void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where) {
-  const std::string& first = fields.front();
-  // A column may be named "#".
-  if ((fields.size() == 1 && first.starts_with('#')) || first.starts_with("sep=")) {
-    throw Error(ErrorCode::kData, "the first line is a comment or a note for a spreadsheet: '" + Escaped(first, 40) + "'", where + ":1",
-                "remove it; the first line must have the names of the columns, or numbers");
-  }
-  if (fields.size() != 1) return;
-  // In a file that is delimited by tabs according to its name.
-  const auto has = [&](char delimiter) { return first.find(delimiter) != std::string::npos; };
-  if (!has(',') && !has(';')) return;
-  throw Error(ErrorCode::kData, "the first line is one field, with " + std::string(has(',') ? "commas" : "semicolons") + " in it",
-              where + ":1", "name the file .csv, or set its format: --data-format csv");
-}
-
-bool FirstLineCounts(const std::string& path, const CsvOptions& options) {
-  CsvRecords records(path, options);
-  std::vector<std::string_view> fields;
-  if (!records.Next(fields) || fields.size() < 3 || IsHeader(fields)) return false;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    if (CsvTrimmed(fields[i]) != std::to_string(i)) return false;
-  }
-  return true;
-}
-
-std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {
-  CsvRecords records(path, options);
-  std::vector<std::string_view> fields;
-  if (!records.Next(fields) || !IsHeader(fields)) return {};
-  return CsvNamesOf(fields);
-}
-
-std::vector<std::string> CsvSelectors(const std::string& path, const CsvOptions& options) {
-  CsvRecords records(path, options);
-  std::vector<std::string_view> fields;
-  if (!records.Next(fields)) throw NoRows(path);
-  if (IsHeader(fields)) return CsvNamesOf(fields);
-  std::vector<std::string> indices;
-  for (size_t i = 0; i < fields.size(); ++i) indices.push_back(std::to_string(i));
-  return indices;
 }
 
 }  // namespace gradloom

@@ -51,7 +51,8 @@ struct CsvColumns {
   std::string first_nan;              // position of the first of them: "file:line:column"
 };
 
-// The first row is a header unless at least half of its non-empty fields are numbers, True or False.
+// The first row is a header unless at least half of its non-empty fields are numbers, True or False, or unless it looks like a row: it has
+// numbers, numbers and words stand where the next row has them, and one of its words is a value of its column in one of the first rows.
 struct CsvOptions {
   // kGuessDelimiter: a comma, or if the first line has none outside quotes, a semicolon, or else a tab.
   static constexpr char kGuessDelimiter = '\0';
@@ -110,12 +111,14 @@ std::vector<std::vector<std::string>> ReadCsvClasses(const std::vector<std::stri
 // Throws Error(kData) if the first line, split into these fields, seems to have another delimiter, or is not part of the table.
 void CheckFirstLine(const std::vector<std::string>& fields, const std::string& where);
 
-// Whether the first line is read as data although it is 0,1,2 and so on, at least three fields: pandas names columns without names so.
-bool FirstLineCounts(const std::string& path, const CsvOptions& options = {});
+// Why it is doubtful whether the first line is a header, as the rest of a sentence; empty if it is not. It may be read as data although it
+// is 0,1,2 and so on, at least three fields, as pandas names columns without names. Or it may be taken for a header although it looks like
+// a row.
+std::string FirstLineDoubt(const std::string& path, const CsvOptions& options = {});
 
-// The names in the header, or none if the file has no header. Reads only the first line.
+// The names in the header, or none if the file has no header. Reads only the first lines.
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options = {});
-// The selector of each column: the names in the header, or "0", "1" and so on if the file has no header. Reads only the first line. Throws
+// The selector of each column: the names in the header, or "0", "1" and so on if the file has no header. Reads only the first lines. Throws
 // Error(kData) for a file without a line, and like ReadCsv.
 std::vector<std::string> CsvSelectors(const std::string& path, const CsvOptions& options = {});
 

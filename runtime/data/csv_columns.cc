@@ -53,8 +53,8 @@ size_t EndOfPiece(std::string_view list) {
 
 }  // namespace
 
-CsvColumnNames::CsvColumnNames(std::vector<std::string> names, size_t columns, std::string where)
-    : names_(std::move(names)), columns_(columns), where_(std::move(where)) {
+CsvColumnNames::CsvColumnNames(std::vector<std::string> names, size_t columns, std::string where, bool may_be_row)
+    : names_(std::move(names)), columns_(columns), where_(std::move(where)), may_be_row_(may_be_row) {
   for (size_t i = 0; i < names_.size(); ++i) {
     ++by_name_.try_emplace(names_[i], Named{i, 0}).first->second.count;
     only_indices_ = only_indices_ && names_[i] == std::to_string(i);
@@ -134,14 +134,26 @@ std::optional<size_t> CsvColumnNames::FindName(const std::string& name) const {
   return found->second.first;
 }
 
-// Looks up by name first, then by index.
-std::optional<size_t> CsvColumnNames::Find(std::string_view text) const {
-  if (const auto column = FindName(std::string(text))) return column;
-  if (const auto name = QuotedName(text)) return FindName(*name);
+std::optional<size_t> CsvColumnNames::FindIndex(std::string_view text) const {
   const std::optional<int64_t> index = ReadNumber<int64_t>(text);
   const int64_t count = static_cast<int64_t>(columns_);
   if (!index || *index < -count || *index >= count) return std::nullopt;
   return static_cast<size_t>(*index < 0 ? *index + count : *index);
+}
+
+// Looks up by name first, then by index.
+std::optional<size_t> CsvColumnNames::Find(std::string_view text) const {
+  if (const auto column = FindName(std::string(text))) {
+    if (may_be_row_ && FindIndex(text).value_or(*column) != *column) {
+      throw Error(
+          ErrorCode::kData, "'" + Escaped(text) + "' is the name of column " + std::to_string(*column) + " and the index of another one",
+          where_,
+          "if the first line is a row, add a line with names before it; otherwise write the name in quotes: \"" + Escaped(text) + "\"");
+    }
+    return column;
+  }
+  if (const auto name = QuotedName(text)) return FindName(*name);
+  return FindIndex(text);
 }
 
 std::string CsvColumnNames::Listing() const {

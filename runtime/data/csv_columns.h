@@ -13,8 +13,9 @@ namespace gradloom {
 
 class CsvColumnNames {
  public:
-  // `names`: those of the header; empty if there is none. `where`: the file, for errors.
-  CsvColumnNames(std::vector<std::string> names, size_t columns, std::string where);
+  // `names`: those of the header; empty if there is none. `where`: the file, for errors. `may_be_row`: whether the header may be a row, in
+  // which numbers are no names; what is then both a name and the index of another column is refused.
+  CsvColumnNames(std::vector<std::string> names, size_t columns, std::string where, bool may_be_row = false);
 
   // The name of a column, or its index if it has none or another column has the same one.
   std::string SelectorOf(size_t column) const;
@@ -36,6 +37,7 @@ class CsvColumnNames {
   void AddPiece(std::string_view piece, std::vector<size_t>& columns) const;
   [[noreturn]] void RefusePiece(std::string_view piece) const;
   std::optional<size_t> FindName(const std::string& name) const;
+  std::optional<size_t> FindIndex(std::string_view text) const;
   std::optional<size_t> Find(std::string_view text) const;
   std::string Listing() const;
 
@@ -44,6 +46,7 @@ class CsvColumnNames {
   bool only_indices_ = true;  // the names are the indices, as CsvSelectors names columns without a header
   size_t columns_;
   std::string where_;
+  bool may_be_row_;
 };
 
 }  // namespace gradloom

@@ -1,5 +1,8 @@
 #include "runtime/data/csv_fields.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "runtime/base/utf8.h"
 
 namespace gradloom {
@@ -18,6 +21,12 @@ std::string_view CsvTrimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
+}
+
+bool IsCsvMissing(std::string_view field) {
+  constexpr std::string_view kMissing[] = {"",     "#N/A", "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN",
+                                           "<NA>", "N/A",  "NA",       "NULL", "None",    "n/a",      "null",   "?"};
+  return std::ranges::find(kMissing, CsvTrimmed(field)) != std::ranges::end(kMissing);
 }
 
 std::string CsvNameOf(std::string_view field) {

@@ -19,6 +19,8 @@ class CsvRecords {
   // like ReadCsv.
   bool Next(std::vector<std::string_view>& fields);
 
+  const std::string& path() const { return file_.path(); }
+
   // The line on which the last record started, from 1.
   int64_t line() const { return line_; }
 

@@ -362,11 +362,8 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
   if (IsTable(first)) {
     table = CsvSelectors(first.path, TableOptions(first));
     if (names.columns.empty()) names.columns = table;
-    if (FirstLineCounts(first.path, TableOptions(first))) {
-      notes.push_back(
-          "warning the first line of '" + Escaped(first.path, 4096) +
-          "' is 0, 1, 2 ... and is read as data: if it numbers the columns, remove it (with pandas: to_csv(..., header=False))");
-    }
+    const std::string doubt = FirstLineDoubt(first.path, TableOptions(first));
+    if (!doubt.empty()) notes.push_back("warning the first line of '" + Escaped(first.path, 4096) + "' " + doubt);
     if (table != names.columns) {
       for (auto& [name, selection] : used) selection = CsvWrittenOut(selection, names.columns, Escaped(first.path, 4096));
     }

@@ -30,6 +30,11 @@ class CsvTest : public ::testing::Test {
     return {tensor.as<int64_t>().begin(), tensor.as<int64_t>().end()};
   }
 
+  std::vector<std::string> Selectors(const std::string& text) {
+    WriteWithoutSync(path_, text);
+    return CsvSelectors(path_);
+  }
+
   // Expects E-DATA with this location after the path (":line:column", or "").
   Error Refused(const std::string& text, const std::string& place, const CsvSelection& selection = {"0..-1"},
                 const CsvOptions& options = {}) {
@@ -112,6 +117,34 @@ TEST_F(CsvTest, HeaderIsGuessed) {
   EXPECT_EQ(CsvSelectors(path_), (std::vector<std::string>{"0", "1"}));
   WriteWithoutSync(path_, "");
   EXPECT_EQ(ErrorOf([&] { CsvSelectors(path_); }).message(), "the table has no rows");
+}
+
+// A row that has numbers where the next row has numbers, and words where that has words, is a row if one of its words occurs below it.
+TEST_F(CsvTest, AFirstRowOfMostlyWordsIsNoHeaderIfItsWordsAreValues) {
+  const std::string rows = "39, State-gov, 77516, Bachelors, White, 0\n50, Private, 83311, Bachelors, ?, 0\n38, ?, 5, HS-grad, Black, 1\n";
+  EXPECT_EQ(Floats(rows, "0,2,-1"), (Values{39, 77516, 0, 50, 83311, 0, 38, 5, 1}));
+  EXPECT_EQ(CsvSelectors(path_), (std::vector<std::string>{"0", "1", "2", "3", "4", "5"}));
+  EXPECT_TRUE(CsvHeader(path_).empty());
+  // A word that occurs only further below, and a missing number.
+  EXPECT_EQ(Ints("7,a,b\n8,c,d\n9,e,b\n", "0"), (Integers{7, 8, 9}));
+  EXPECT_EQ(Ints("7,a,b,\n8,c,b,1\n", "0"), (Integers{7, 8}));
+  // Years as names: a name above a number, a table without a word twice, and tables that were joined with their headers.
+  EXPECT_EQ(Floats("country,unit,id,2019,2020\nPeru,kg,1,5,6\nChad,kg,2,7,8\n", "2019..2020"), (Values{5, 6, 7, 8}));
+  EXPECT_EQ(Floats("country,unit,of,2019,2020\nPeru,kg,us,5,6\nChad,kg,us,7,8\n", "2019,2020"), (Values{5, 6, 7, 8}));
+  EXPECT_EQ(Floats("country,unit,2019\nPeru,kg,5\ncountry,unit,2019\n", "2019"), (Values{5, 2019}));
+}
+
+// Otherwise a number would select another column than in the same table with a row less.
+TEST_F(CsvTest, ANameIsNoIndexIfTheHeaderMayBeARow) {
+  const std::string text = "9,a,0,c,d\n8,e,1,f,g\n7,h,1,i,j\n";
+  EXPECT_EQ(Selectors(text), (std::vector<std::string>{"9", "a", "0", "c", "d"}));
+  for (const char* columns : {"0", "0,2", "0..2"}) {
+    const Error error = Refused(text, "", {columns});
+    EXPECT_EQ(error.message(), "'0' is the name of column 2 and the index of another one") << columns;
+  }
+  EXPECT_EQ(Floats(text, "9"), (Values{8, 7}));
+  EXPECT_EQ(Floats(text, "\"0\""), (Values{1, 1}));
+  EXPECT_EQ(Floats(text, "2"), (Values{1, 1}));
 }
 
 // The encoding of spreadsheets without UTF-8 support. A run stores names as UTF-8.

@@ -177,5 +177,17 @@ TEST_F(TableDataTest, WarnsOfAFirstLineThatNumbersTheColumns) {
   EXPECT_FALSE(warns("a,b,c\n0,1,2\n5,6,1\n"));
 }
 
+TEST_F(TableDataTest, WarnsOfAHeaderThatMayBeARow) {
+  const auto warns = [&](const std::string& text) {
+    const DataOptions options{.train = Write("rows.csv", text), .columns = {{"x", "0,2"}, {"y", "-1"}}};
+    const std::vector<std::string> notes = LoadTrainingData(options, kFeeds, 1).notes;
+    return std::any_of(notes.begin(), notes.end(),
+                       [](const std::string& note) { return note.find("names of the columns") != std::string::npos; });
+  };
+  EXPECT_TRUE(warns("5,a,7,b,c,d,12\n6,e,8,f,g,h,1\n"));
+  EXPECT_FALSE(warns("5,a,7,b,c,d,12\n6,e,8,f,c,h,1\n"));
+  EXPECT_FALSE(warns("id,a,7,b,c,d,y\n6,e,8,f,c,h,1\n"));
+}
+
 }  // namespace
 }  // namespace gradloom
