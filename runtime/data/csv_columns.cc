@@ -120,6 +120,8 @@ void CsvColumnNames::RefusePiece(std::string_view piece) const {
     if (Find(first) && Find(last)) meant = std::string(first) + ".." + std::string(last);
   }
   const std::string name = QuotedName(missing).value_or(std::string(missing));
+  const auto has_comma = std::ranges::find_if(names_, [&](const std::string& known) { return known.starts_with(name + ","); });
+  if (meant.empty() && has_comma != names_.end()) meant = InQuotes(*has_comma);
   // Short names are similar by chance.
   if (meant.empty() && name.size() >= 3) meant = Nearest(name, names_);
   throw Error(ErrorCode::kData, "no column '" + Escaped(name) + "'" + (missing == piece ? "" : " for the range '" + Escaped(piece) + "'"),

@@ -89,6 +89,7 @@ TEST_F(CsvTest, NamesInQuotes) {
   // Only a name, never an index.
   EXPECT_EQ(Refused(text, "", {"\"1\""}).message(), "no column '1'");
   EXPECT_EQ(Refused(text, "", {"a,\"size, mm\""}).message(), "no column 'size, mm'");
+  EXPECT_TRUE(Refused(text, "", {"a,size, cm"}).help().starts_with("did you mean '\"size, cm\"'?"));
   // A quote that is part of a name.
   EXPECT_EQ(Floats("5\" pipe,b\n1,2\n", "b,5\" pipe"), (Values{2, 1}));
   EXPECT_EQ(Floats("\"\"\"a\"\"\",a\n1,2\n", "\"a\",a"), (Values{1, 2}));
