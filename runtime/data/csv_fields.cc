@@ -29,10 +29,9 @@ bool IsCsvMissing(std::string_view field) {
   return std::ranges::find(kMissing, CsvTrimmed(field)) != std::ranges::end(kMissing);
 }
 
-std::string CsvNameOf(std::string_view field) {
-  const std::string_view name = CsvTrimmed(field);
-  return IsUtf8(name) ? std::string(name) : FromLatin1(name);
-}
+std::string CsvTextOf(std::string_view field) { return IsUtf8(field) ? std::string(field) : FromLatin1(field); }
+
+std::string CsvNameOf(std::string_view field) { return CsvTextOf(CsvTrimmed(field)); }
 
 std::vector<std::string> CsvNamesOf(const std::vector<std::string_view>& fields) {
   std::vector<std::string> names;

@@ -296,9 +296,42 @@ class ClassesTest(unittest.TestCase):
         for words, what in ((["--keep", "note", "-o", "x.npz"], "'note' has text"), (["--keep", "label", "--classes"], "a column 'label', too"),
                             (["--keep", "nothing"], "nothing")):
             self.assertIn(what, self.run_command([*predict, *words], 5 if words == ["--keep", "nothing"] else 4).stderr)
+        # A number of an output is a column of a table.
+        with open("named.csv", "w", encoding="utf-8") as file:
+            file.write("scores.1,a,b\n1,2,3\n")
+        words = ["predict", "runs/shares", "--data", "named.csv", "--keep", "scores.1"]
+        self.assertIn("a column 'scores.1', too", self.run_command(words, 4).stderr)
         np.savez("shares_in.npz", x=x)
         error = self.run_command(["predict", "runs/shares", "--data", "shares_in.npz", "--map", "x=x", "--keep", "id"], 4).stderr
         self.assertIn("only tables", error)
+
+    def test_kept_columns_keep_their_digits_and_letters(self):
+        linear_model("kept.onnx", 2, 3, self.rng)
+        self.run_command(["train", "kept.onnx", "--data", "random:8", "--loss", "mse(scores, y)", "--epochs", "1", "--name", "kept"])
+        predict = ["predict", "runs/kept", "--data", "kept.csv", "--map", "x=a,b", "--keep", "größe"]
+
+        def keep(*values, encoding="utf-8"):
+            with open("kept.csv", "w", encoding=encoding) as file:
+                file.write("größe,a,b\n" + "".join(f"{value},1,2\n" for value in values))
+
+        for values, dtype in (((2**63 - 1, -5), "int64"), ((2**63 - 1, 2**64 - 1, 12345678901234567891), "uint64"), ((0.5, 2**53), "float64"),
+                              ((1e300, "1e25"), "float64")):
+            keep(*values)
+            self.run_command([*predict, "-o", "kept.npz"])
+            with np.load("kept.npz") as arrays:
+                self.assertEqual(arrays["größe"].dtype, dtype)
+                self.assertEqual(arrays["größe"].tolist(), [float(value) if dtype == "float64" else value for value in values])
+        for values in ((-1, 2**64 - 1), (2**64 + 1, 1), (0.5, 2**63 - 1)):
+            keep(*values)
+            self.assertIn("would round", self.run_command([*predict, "-o", "kept.npz"], 4).stderr)
+            self.run_command([*predict, "-o", "kept_out.csv"])
+            self.assertEqual([row["größe"] for row in self.rows("kept_out.csv")], [str(value) for value in values])
+        names = ["Müller", " José ", "plain"]
+        for encoding in ("utf-8", "latin-1"):
+            keep(*names, encoding=encoding)
+            self.run_command([*predict, "-o", "kept_out.csv"])
+            self.assertEqual([row["größe"] for row in self.rows("kept_out.csv")], names)
+            self.assertEqual(self.json(predict)["größe"], names)
 
     def test_probabilities_of_a_binary_score(self):
         linear_model("binary.onnx", 2, 1, self.rng)

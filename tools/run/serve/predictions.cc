@@ -1,15 +1,18 @@
 #include "tools/run/serve/predictions.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "runtime/base/error.h"
 #include "runtime/base/host_memory.h"
 #include "runtime/base/read_number.h"
+#include "runtime/data/csv_fields.h"
 #include "runtime/data/data_files.h"
 #include "runtime/data/joined_data.h"
 #include "tools/run/records/csv_line.h"
@@ -73,6 +76,15 @@ const std::vector<std::string>* ColumnsFor(const Predictions& predictions, const
   return found == predictions.columns.end() || std::ssize(found->second) != width ? nullptr : &found->second;
 }
 
+// The columns of an output with these many numbers per row, in a table.
+std::vector<std::string> TableColumns(const Predictions& predictions, const std::string& output, int64_t width) {
+  if (const std::vector<std::string>* const columns = ColumnsFor(predictions, output, width)) return *columns;
+  if (width == 1) return {output};
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < width; ++i) names.push_back(output + "." + std::to_string(i));
+  return names;
+}
+
 template <typename Number>
 std::optional<Tensor> NumbersIn(const std::vector<std::string>& texts) {
   std::vector<Number> numbers;
@@ -84,12 +96,51 @@ std::optional<Tensor> NumbersIn(const std::vector<std::string>& texts) {
   return Tensor::From<Number>(numbers, Shape{std::ssize(numbers)});
 }
 
-// A model may have an output of that name.
+// Whether a text is a whole number that has other digits as a double.
+bool IsTooLongForDouble(const std::string& text) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to it are doubles
+  const std::optional<double> value = ReadNumber<double>(text);
+  return value && std::abs(*value) > kExact && text.find_first_not_of("-0123456789") == std::string::npos;
+}
+
+// The numbers of a column that is kept, as an array of the first of these types that has them all.
+Tensor ArrayOf(const std::string& name, const std::vector<std::string>& texts, const std::string& path) {
+  if (auto numbers = NumbersIn<int64_t>(texts)) return *std::move(numbers);
+  if (auto numbers = NumbersIn<uint64_t>(texts)) return *std::move(numbers);
+  auto numbers = NumbersIn<double>(texts);
+  if (!numbers) {
+    throw Error(ErrorCode::kConfig, "the column '" + Escaped(name) + "' has text, and arrays are of numbers", Escaped(path, 4096),
+                "use -o y.csv, or keep only columns of numbers");
+  }
+  const auto too_long = std::ranges::find_if(texts, IsTooLongForDouble);
+  if (too_long == texts.end()) return *std::move(numbers);
+  throw Error(ErrorCode::kConfig,
+              "the column '" + Escaped(name) + "' has the number " + Escaped(*too_long, 40) + ", which an array of float64 would round",
+              Escaped(path, 4096), "use -o y.csv, which keeps its digits");
+}
+
+// A model may have an output of that name, and a column that is kept may have it.
 bool HasFileColumn(const Predictions& predictions, int64_t rows) {
-  return std::ssize(predictions.files) == rows && rows > 0 && !predictions.outputs.contains(kFileColumn);
+  const auto is_file = [](const auto& kept) { return kept.first == kFileColumn; };
+  return std::ssize(predictions.files) == rows && rows > 0 && !predictions.outputs.contains(kFileColumn) &&
+         std::ranges::none_of(predictions.kept, is_file);
 }
 
 }  // namespace
+
+void CheckKept(const Predictions& predictions) {
+  std::set<std::string> taken;
+  for (const auto& [name, tensor] : predictions.outputs) {
+    taken.insert(name);
+    const int64_t rows = tensor.shape().rank() > 0 ? tensor.shape()[0] : 0;
+    if (rows == 0) continue;
+    for (std::string& column : TableColumns(predictions, name, tensor.elements() / rows)) taken.insert(std::move(column));
+  }
+  for (const auto& [name, texts] : predictions.kept) {
+    if (!taken.contains(name)) continue;
+    throw Error(ErrorCode::kConfig, "the predictions have a column '" + Escaped(name) + "', too", "--keep", "keep other columns");
+  }
+}
 
 void WriteTable(const Predictions& predictions, const std::string& path, const std::function<void(std::string_view)>& write) {
   constexpr size_t kPieceBytes = size_t{1} << 20;
@@ -103,13 +154,7 @@ void WriteTable(const Predictions& predictions, const std::string& path, const s
     }
     rows = own;
     const int64_t width = tensor.elements() / rows;
-    const std::vector<std::string>* columns = ColumnsFor(predictions, name, width);
-    for (int64_t i = 0; i < width; ++i) {
-      const std::string column = columns != nullptr ? (*columns)[static_cast<size_t>(i)]
-                                 : width == 1       ? name
-                                                    : name + "." + std::to_string(i);
-      text += (text.empty() ? "" : ",") + CsvField(column);
-    }
+    for (const std::string& column : TableColumns(predictions, name, width)) text += (text.empty() ? "" : ",") + CsvField(column);
   }
   for (auto kept = predictions.kept.rbegin(); kept != predictions.kept.rend(); ++kept) text = CsvField(kept->first) + "," + text;
   const bool has_files = HasFileColumn(predictions, rows);
@@ -167,13 +212,7 @@ std::string JsonOf(const Predictions& predictions) {
 std::map<std::string, Tensor> ArraysOf(const Predictions& predictions, const std::string& path) {
   std::map<std::string, Tensor> arrays = predictions.outputs;
   for (const auto& [name, texts] : predictions.kept) {
-    std::optional<Tensor> numbers = NumbersIn<int64_t>(texts);
-    if (!numbers) numbers = NumbersIn<double>(texts);
-    if (!numbers) {
-      throw Error(ErrorCode::kConfig, "the column '" + Escaped(name) + "' has text, and arrays are of numbers", Escaped(path, 4096),
-                  "use -o y.csv, or keep only columns of numbers");
-    }
-    arrays.emplace(name, *std::move(numbers));
+    arrays.emplace(name, ArrayOf(name, texts, path));
   }
   return arrays;
 }
@@ -192,7 +231,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> KeptColumns(const 
     for (size_t i = 0; i < columns.size(); ++i) {
       if (i == kept.size()) kept.emplace_back(columns[i], std::vector<std::string>());
       std::vector<std::string>& all = kept[i].second;
-      all.insert(all.end(), std::make_move_iterator(texts[i].begin()), std::make_move_iterator(texts[i].end()));
+      std::ranges::transform(texts[i], std::back_inserter(all), CsvTextOf);
     }
   }
   return kept;

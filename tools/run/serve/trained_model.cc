@@ -557,10 +557,7 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   });
   predictions.files = FilesOfRows(rows);
   if (!job.leads()) return predictions;
-  for (const auto& [name, texts] : predictions.kept) {
-    if (!predictions.outputs.contains(name)) continue;
-    throw Error(ErrorCode::kConfig, "the predictions have a column '" + Escaped(name) + "', too", "--keep", "keep other columns");
-  }
+  CheckKept(predictions);
   for (const auto& [output, target] : transformed) {
     if (form.target_units || !predictions.outputs.contains(output)) continue;
     notes.push_back("units   '" + Escaped(output) + "' is in the units of the transformed target '" + Escaped(target) +
