@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,7 @@ namespace internal {
 struct DatasetState {
   std::string path;
   DataOptions options;
+  bool of_tensors = false;  // and not read for a plan
   std::mutex reading;
   std::shared_ptr<GradloomDataset> train, eval;  // guarded by `reading` until they are read, and constant then
 
@@ -84,24 +86,44 @@ struct BatchesState {
   std::shared_ptr<DatasetState> data;
   BatchOptions options;
   std::shared_ptr<GradloomBatches> handle;
+  // Of tensors, the same with samples along the axes where this plan has them.
+  std::optional<Plan> plan;
+  std::shared_ptr<GradloomBatches> of_plan;
 
   GradloomBatches* Handle() {
-    if (handle == nullptr) {
-      auto given = Sized<GradloomBatchOptions>();
-      given.batch = options.size;
-      given.epoch = options.epoch;
-      given.seed = options.seed;
-      given.in_order = options.in_order ? 1 : 0;
-      GradloomBatches* made = nullptr;
-      Check(Api().CreateBatches(data->Handle(), &given, &made));
-      handle = Shared(made, Api().ReleaseBatches);
-    }
+    if (handle == nullptr) handle = Make(nullptr);
     return handle.get();
+  }
+  GradloomBatches* HandleFor(const Plan& wanted) {
+    if (!data->of_tensors) return Handle();
+    if (!plan || plan->c() != wanted.c()) {
+      of_plan = Make(wanted.c());
+      plan = wanted;
+    }
+    return of_plan.get();
   }
   int64_t Count() {
     int64_t count = 0;
+    if (data->of_tensors && options.size > 0) {
+      // Made by the first step, whose plan is not known yet.
+      Check(Api().GetDatasetRows(data->Handle(), &count));
+      return count / options.size + (count % options.size != 0);
+    }
     Check(Api().GetBatchCount(Handle(), &count));
     return count;
+  }
+
+ private:
+  std::shared_ptr<GradloomBatches> Make(const GradloomPlan* for_plan) const {
+    auto given = Sized<GradloomBatchOptions>();
+    given.batch = options.size;
+    given.epoch = options.epoch;
+    given.seed = options.seed;
+    given.in_order = options.in_order ? 1 : 0;
+    given.plan = for_plan;
+    GradloomBatches* made = nullptr;
+    Check(Api().CreateBatches(data->Handle(), &given, &made));
+    return Shared(made, Api().ReleaseBatches);
   }
 };
 
@@ -118,9 +140,10 @@ class Batch {
  public:
   int64_t index() const { return index_; }
 
-  // The column of this name. Borrows it.
+  // The column of this name, with samples along the axis where the plan of the data set has them; of tensors, along the first axis. Borrows
+  // it.
   TensorView operator[](const std::string& name) const {
-    const internal::BatchArrays arrays = Arrays();
+    const internal::BatchArrays arrays = Arrays(state_->Handle());
     for (size_t i = 0; i < arrays.count; ++i) {
       if (name == arrays.names[i]) return TensorView(arrays.tensors[i]);
     }
@@ -134,11 +157,11 @@ class Batch {
 
   internal::BatchArrays Get(const Plan& plan) const {
     state_->data->Read(plan);
-    return Arrays();
+    return Arrays(state_->HandleFor(plan));
   }
-  internal::BatchArrays Arrays() const {
+  internal::BatchArrays Arrays(GradloomBatches* batches) const {
     internal::BatchArrays arrays;
-    internal::Check(internal::Api().GetBatch(state_->Handle(), index_, &arrays.names, &arrays.tensors, &arrays.count));
+    internal::Check(internal::Api().GetBatch(batches, index_, &arrays.names, &arrays.tensors, &arrays.count));
     return arrays;
   }
 
@@ -186,8 +209,9 @@ class Dataset {
   }
   // Read now.
   Dataset(const std::string& path, const Plan& plan, DataOptions options = {}) : Dataset(path, std::move(options)) { state_->Read(plan); }
-  // Copies tensors whose first axis is the sample.
+  // Copies tensors whose first axis is the sample. A session or a trainer lays their samples along the axis where its plan has them.
   explicit Dataset(const Feeds& columns) : state_(std::make_shared<internal::DatasetState>()) {
+    state_->of_tensors = true;
     const internal::FeedArrays arrays(columns);
     GradloomDataset* made = nullptr;
     internal::Check(internal::Api().CreateDataset(arrays.names.data(), arrays.tensors.data(), arrays.names.size(), &made));
@@ -215,7 +239,7 @@ class Dataset {
     return Dataset(std::move(state));
   }
   BatchRange Batches(const BatchOptions& options = {}) const {
-    return BatchRange(std::make_shared<internal::BatchesState>(internal::BatchesState{state_, options, nullptr}));
+    return BatchRange(std::make_shared<internal::BatchesState>(internal::BatchesState{state_, options, nullptr, std::nullopt, nullptr}));
   }
 
   // Reads the data set for the plan, unless it has been read before.

@@ -247,6 +247,7 @@ typedef struct GradloomBatchOptions {
   int64_t seed;
   int32_t in_order; /* 1: in the order of the file; 0: in an order that depends on seed and epoch */
   int32_t reserved;
+  const GradloomPlan* plan; /* lays samples along the axes where this plan has them; null: the plan that the data set was read for */
 } GradloomBatchOptions;
 
 typedef struct GradloomEvaluation {
@@ -454,13 +455,15 @@ typedef struct GradloomApi {
    * held back. */
   GradloomStatus* (*LoadDataset)(const char* path, const GradloomPlan* plan, const GradloomDataOptions* options, GradloomDataset** train,
                                  GradloomDataset** eval);
-  /* Makes a data set of tensors, which are copied; the first axis is the sample. */
+  /* Makes a data set of tensors, which are copied; the first axis is the sample. Its batches have the samples there as well, unless their
+   * options name a plan. */
   GradloomStatus* (*CreateDataset)(const char* const* names, const GradloomTensor* columns, size_t num_columns, GradloomDataset** out);
   GradloomStatus* (*GetDatasetRows)(const GradloomDataset* dataset, int64_t* out);
   void (*ReleaseDataset)(GradloomDataset* dataset);
   GradloomStatus* (*CreateBatches)(const GradloomDataset* dataset, const GradloomBatchOptions* options, GradloomBatches** out);
   GradloomStatus* (*GetBatchCount)(const GradloomBatches* batches, int64_t* out);
-  /* Batch `index` by columns, ready for Step. Borrowed: valid until the next GetBatch, which no other thread may call meanwhile. */
+  /* Batch `index` by columns, ready for Step with the plan of the batches (GradloomBatchOptions). Borrowed: valid until the next GetBatch,
+   * which no other thread may call meanwhile. */
   GradloomStatus* (*GetBatch)(GradloomBatches* batches, int64_t index, const char* const** names, const GradloomTensor** columns,
                               size_t* count);
   /* Does nothing in a child of the process that made them (fork) if their rows are read by threads (images), where GetBatch is refused. */

@@ -56,7 +56,7 @@ class Dataset(Owner):
     @classmethod
     def from_arrays(cls, **columns: Any) -> Dataset:
         """Makes a data set from arrays by name, which are copied; the first axis is the sample. `Session.fit` lays the samples along the axis where the model
-        has them; `batches` leaves these arrays as they are."""
+        has them, and so does `batches` with a plan."""
         handle = ctypes.c_void_p()
         borrowed = [borrow(value) for value in columns.values()]
         names = (ctypes.c_char_p * len(columns))(*[name.encode() for name in columns])
@@ -69,10 +69,13 @@ class Dataset(Owner):
         library().GetDatasetNotes(self._handle, ctypes.byref(text))
         return taken(text.value).decode("utf-8", "replace").splitlines()
 
-    def batches(self, size: int = 32, *, epoch: int = 0, seed: int = 0, in_order: bool = False) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-        """The batches of an epoch as arrays by name, ready for `Session.step`; the last batch has the remainder."""
+    def batches(self, size: int = 32, *, epoch: int = 0, seed: int = 0, in_order: bool = False,
+                plan: Plan | None = None) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        """The batches of an epoch as arrays by name, ready for `Session.step`; the last batch has the remainder. The samples lie along the axes where `plan`
+        has them. None: the plan for which the data set was read; of arrays, along the first axis."""
         lib, handle = library(), ctypes.c_void_p()
-        options = lib.struct("GradloomBatchOptions", batch=size, epoch=epoch, seed=seed, in_order=int(in_order))
+        options = lib.struct("GradloomBatchOptions", batch=size, epoch=epoch, seed=seed, in_order=int(in_order),
+                             plan=None if plan is None else plan._handle)
         lib.CreateBatches(self._handle, ctypes.byref(options), ctypes.byref(handle))
         walk = self._walk(handle)
         # A generator that is never started does not run its cleanup either.

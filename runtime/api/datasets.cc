@@ -57,6 +57,9 @@ DataOptions OptionsFor(const GradloomDataOptions& given, const GradloomPlan& pla
   return options;
 }
 
+// The threads that compute in one process.
+int ThreadsOf(const Plan& plan) { return plan.targets.front().threads * static_cast<int>(plan.num_ranks()); }
+
 GradloomStatus* LoadDataset(const char* path, const GradloomPlan* plan, const GradloomDataOptions* options, GradloomDataset** train,
                             GradloomDataset** eval) {
   return Guarded([&] {
@@ -77,7 +80,7 @@ GradloomStatus* LoadDataset(const char* path, const GradloomPlan* plan, const Gr
     const std::map<std::string, int> axes = FeedAxes(*plan->plan);
     std::string notes;
     for (const std::string& note : data.notes) notes += note + "\n";
-    const int threads = plan->plan->targets.front().threads * static_cast<int>(plan->plan->num_ranks());
+    const int threads = ThreadsOf(*plan->plan);
     auto made =
         std::make_unique<GradloomDataset>(GradloomDataset{std::make_shared<const Dataset>(std::move(data.train)), axes, threads, notes});
     if (eval != nullptr && data.eval.rows() > 0)
@@ -126,13 +129,16 @@ GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatc
     if (given.batch < 1)
       throw Error(ErrorCode::kConfig, "the batch size must be at least 1, got " + std::to_string(given.batch), "", "set `batch`");
     if (given.epoch < 0) throw Error(ErrorCode::kConfig, "the epoch must be at least 0, got " + std::to_string(given.epoch));
+    const Plan* const plan = given.plan == nullptr ? nullptr : given.plan->plan.get();
+    const int threads = plan == nullptr ? dataset->threads : ThreadsOf(*plan);
     auto made = std::make_unique<GradloomBatches>();
     made->data = data;
     const auto seed = static_cast<uint64_t>(given.seed), epoch = static_cast<uint64_t>(given.epoch);
     made->order = given.in_order != 0 ? RowsInOrder(data->rows()) : ShuffledRows(data->rows(), seed, epoch);
-    made->batches = std::make_unique<Batches>(
-        *made->data, made->order, given.batch,
-        BatchesOptions{.draw = RowDraw(seed, epoch), .axes = dataset->axes, .cores = std::min(dataset->threads, NumCores())});
+    made->batches = std::make_unique<Batches>(*made->data, made->order, given.batch,
+                                              BatchesOptions{.draw = RowDraw(seed, epoch),
+                                                             .axes = plan == nullptr ? dataset->axes : FeedAxes(*plan),
+                                                             .cores = std::min(threads, NumCores())});
     handle = made.release();
   });
 }

@@ -454,6 +454,26 @@ TEST(Dataset, BatchesFromTensors) {
   EXPECT_THROW(gradloom::Dataset("models/data/boston.csv").rows(), gradloom::Error);
 }
 
+// With as many steps as samples, where the shapes do not tell.
+TEST(Dataset, BatchesFromTensorsLieAsInTheModel) {
+  const auto model = ModelOfText("steps", R"(g (float[2, N, 2] x) => (float[N, 2] s) <float[2, 2] w = {1, 2, 3, 4}, int64 last = {1}>
+{ m = MatMul (x, w)  s = Gather <axis = 0> (m, last) })");
+  const auto plan = gradloom::Compile(model, {.loss = gradloom::Loss::Mse("s", "t"), .batch = 2});
+  const std::vector<float> x = {1, 2, 3, 4, 5, 6, 7, 8}, t = {0, 1, 2, 3}, laid = {1, 2, 5, 6, 3, 4, 7, 8};
+  const gradloom::Dataset data(gradloom::Feeds{{"x", TensorView(x.data(), {2, 2, 2})}, {"t", TensorView(t.data(), {2, 2})}});
+  gradloom::Session session(plan), wanted(plan);
+  for (const gradloom::Batch& batch : data.Batches({.size = 2, .in_order = true})) {
+    const TensorView own = batch["x"];
+    const double loss = wanted.Step({{"x", TensorView(laid.data(), {2, 2, 2})}, {"t", TensorView(t.data(), {2, 2})}}).loss;
+    EXPECT_EQ(session.Evaluate(batch).loss, loss);
+    EXPECT_EQ(session.Step(batch).loss, loss);
+    // A column is as it is in the data set.
+    EXPECT_EQ(own.as<float>()[2], 3);
+    EXPECT_EQ(batch["x"].as<float>()[2], 3);
+  }
+  EXPECT_EQ(session.FlatParameters(), wanted.FlatParameters());
+}
+
 TEST(DLPack, RoundTrip) {
   std::vector<int64_t> values{1, 2, 3, 4, 5, 6};
   DLManagedTensor* const managed = gradloom::ToDLPack(TensorView(values.data(), {2, 3}));

@@ -68,17 +68,21 @@ class FlattenedTest(unittest.TestCase):
             np.savez(path, x=self.x, y=self.y)
             for inside in (False, True):
                 with self.subTest(inside=inside):
-                    (plan, stepped), (_, fitted), (_, from_arrays) = (self.session(inside) for _ in range(3))
+                    (plan, stepped), (_, fitted), (_, from_arrays), (_, laid) = (self.session(inside) for _ in range(4))
+                    arrays = gradloom.Dataset.from_arrays(x=self.x, y=self.y)
                     data = gradloom.Dataset(path, plan)
                     self.assertEqual(len(data), ROWS)
                     for epoch in range(2):
                         for batch in data.batches(BATCH, epoch=epoch):
                             stepped.step(batch)
+                        for batch in arrays.batches(BATCH, epoch=epoch, plan=plan):
+                            laid.step(batch)
                     fitted.fit(data, data, epochs=2, batch=BATCH, metrics=["accuracy(out, y)"])
-                    from_arrays.fit(gradloom.Dataset.from_arrays(x=self.x, y=self.y), epochs=2, batch=BATCH)
+                    from_arrays.fit(arrays, epochs=2, batch=BATCH)
                     for name in ("e", "w"):
                         np.testing.assert_array_equal(fitted.parameters()[name], stepped.parameters()[name])
                         np.testing.assert_array_equal(from_arrays.parameters()[name], stepped.parameters()[name])
+                        np.testing.assert_array_equal(laid.parameters()[name], stepped.parameters()[name])
 
 
 if __name__ == "__main__":
