@@ -171,6 +171,19 @@ ValueId Importer::Stopped(ValueId id, const std::string& origin, const std::stri
   return emitter().Emit(std::move(node), {name})[0];
 }
 
+ValueId Importer::WithoutGradientOfRow(int64_t row, const onnx::NodeProto& gather, const Scope& scope, ValueId taken) {
+  const ValueId ids = TensorOf(gather.input(1), gather, scope);
+  const std::string origin = Origin(gather, scope) + "/padding";
+  const Graph& graph = emitter().graph();
+  // An axis other than the first, or an index that is a scalar, is no lookup of an nn.Embedding.
+  if (!IsFloating(graph.value(taken).dtype) || graph.value(taken).shape.rank() != graph.value(ids).shape.rank() + 1) return taken;
+  const ValueId number = emitter().AddConstant(origin + "/row", Converted(Tensor::Scalar(row).view(), graph.value(ids).dtype));
+  const ValueId padding = EmitOp("Unsqueeze", {EmitOp("Equal", {ids, number}, {}, origin, ""), Ints(origin, {-1})}, {}, origin, "");
+  Node node{.op = "MaskGradient", .domain = std::string(kGradloomDomain), .inputs = {taken, padding}};
+  node.origin = origin;
+  return emitter().Emit(std::move(node), {origin})[0];
+}
+
 Binding Importer::StoppedByName(const Binding& binding, const std::string& name) {
   const auto stopped = [&](ValueId id, const std::string& called) { return Stopped(id, called, called, /*by_name=*/true); };
   Binding made = binding;

@@ -1,6 +1,7 @@
 #include "compiler/onnx/importer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "compiler/onnx/detached.h"
@@ -10,6 +11,7 @@
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/standard_domain.h"
+#include "compiler/onnx/torch_source.h"
 #include "compiler/onnx/training_info.h"
 #include "compiler/onnx/translate/torch_clamp.h"
 #include "compiler/onnx/translate/upgrade.h"
@@ -337,6 +339,9 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   } else if (!ExpandBySchema(node, proto, scope, names, results)) {
     const bool is_result = scale == kNoValue && narrow == DType::kUndefined;
     results = emitter().Emit(std::move(node), is_result ? names : std::vector<std::string>{origin + "/normalized"});
+  }
+  if (detached_ && proto.op_type() == "Gather" && IsStandardDomain(proto.domain())) {
+    if (const std::optional<int64_t> row = PaddingRow(proto)) results[0] = WithoutGradientOfRow(*row, proto, scope, results[0]);
   }
   if (scale != kNoValue) results[0] = EmitOp("Mul", {results[0], scale}, {}, origin, narrow == DType::kUndefined ? names[0] : "");
   if (narrow != DType::kUndefined) results[0] = EmitOp("Cast", {results[0]}, {{"to", static_cast<int64_t>(narrow)}}, origin, names[0]);

@@ -175,6 +175,8 @@ class Importer {
   void FindDetached();
   // The same value, through which no gradient flows. Integers are returned as they are.
   ValueId Stopped(ValueId id, const std::string& origin, const std::string& name, bool by_name = false);
+  // The rows that a Gather has taken from a table, without a gradient for this one.
+  ValueId WithoutGradientOfRow(int64_t row, const onnx::NodeProto& gather, const Scope& scope, ValueId taken);
   // Runs the node with gradients stopped at those operands and results that are named.
   void RunWithStops(const onnx::NodeProto& proto, Scope& scope);
   Binding StoppedByName(const Binding& binding, const std::string& name);

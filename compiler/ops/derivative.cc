@@ -3,7 +3,9 @@
 //     differentiated with respect to the first `wanted` of them, at the values `at`. The results are the gradients of the sum of y, with
 //     the types of these values.
 //   gradloom.StopGradient(x) -> y: x without a gradient; becomes an Identity after differentiation (passes/differentiate).
+//   gradloom.MaskGradient(x, where) -> y: x, whose gradient is 0 where the bool is true; becomes an Identity of x at the same time.
 #include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 
 namespace gradloom {
@@ -24,8 +26,13 @@ std::vector<ValueType> InferDerivative(const Graph& graph, const Node& node) {
   return OutputTypes(node, std::move(types));
 }
 
+void MaskGradientGradient(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Where(c.in(1), c.b.Scalar(0, c.b.dtype(c.grad(0))), c.grad(0)));
+}
+
 const Op kOps[] = {
     {.name = "Derivative", .domain = kGradloomDomain, .infer = InferDerivative},
+    {.name = "MaskGradient", .domain = kGradloomDomain, .traits = kPointwise, .gradient = MaskGradientGradient, .infer = InferCopy},
     {.name = "StopGradient", .domain = kGradloomDomain, .traits = kPointwise | kNoGradient, .infer = InferCopy},
 };
 

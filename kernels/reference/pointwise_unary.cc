@@ -99,6 +99,7 @@ constexpr ReferenceKernel kKernels[] = {
     {"Reorder", "gradloom", Copy},
     {"IsInf", "", IsInf},
     {"IsNaN", "", Test<[](auto x) { return x != x; }>},
+    {"MaskGradient", "gradloom", Copy},
     {"Log", "", Floating<[](auto x) { return std::log(x); }>},
     {"Neg", "", Number<[](auto x) { return NegateElement(x); }>},
     {"Not", "", Not},

@@ -64,6 +64,16 @@ class MergedTest(unittest.TestCase):
     def trained(self, model, *flags):
         return [reason["name"] for reason in json.loads(run(["check", model, "--json", *flags]).stdout)["trained"]]
 
+    def test_padding_rows_keep_their_values(self):
+        recorded = np.load(os.path.join(FOLDER, "words.npz"))
+        model = path_of("words", "default")
+        self.assertIn("the padding row of 1 embedding gets no gradient", run(["check", model]).stdout)
+        np.testing.assert_allclose(self.train(model, "words"), recorded["losses"], rtol=2e-6)
+        table = safetensors.numpy.load_file(os.path.join(self.out, "run", "state.safetensors"))["embedding.weight"]
+        np.testing.assert_array_equal(table[0], np.zeros(8, np.float32))
+        shutil.rmtree(os.path.join(self.out, "run"))
+        self.assertGreater(np.abs(np.subtract(self.train(model, "words", "--no-detach"), recorded["losses"])).max(), 1e-4)
+
     def test_files_can_be_trained_as_they_are(self):
         for name, exporter in FILES:
             with self.subTest(name=name, exporter=exporter):

@@ -218,8 +218,9 @@ std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, st
 void DropStops(Graph& graph) {
   const auto drop = [](Graph& part) {
     for (Node& node : part.nodes) {
-      if (node.op != "StopGradient" || node.domain != kGradloomDomain) continue;
+      if ((node.op != "StopGradient" && node.op != "MaskGradient") || node.domain != kGradloomDomain) continue;
       node.op = "Identity";
+      node.inputs.resize(1);
       node.domain.clear();
       node.attributes = {};
     }

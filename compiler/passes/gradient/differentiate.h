@@ -19,7 +19,7 @@ namespace gradloom {
 // `scale`, a scalar: differentiates `scale` times the loss.
 std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted, ValueId scale = kNoValue);
 
-// Replaces every StopGradient by an Identity, in bodies too. Run it after differentiation.
+// Replaces every StopGradient and MaskGradient by an Identity, in bodies too. Run it after differentiation.
 void DropStops(Graph& graph);
 
 }  // namespace gradloom

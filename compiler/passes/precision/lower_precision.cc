@@ -52,6 +52,7 @@ constexpr Row kRows[] = {
     {"HardSwish", Rule::kFollow},
     {"Identity", Rule::kFollow},
     {"LeakyRelu", Rule::kFollow},
+    {"MaskGradient", Rule::kFollow, 1, kGradloomDomain},
     {"Max", Rule::kFollow},
     {"Min", Rule::kFollow},
     {"Mish", Rule::kFollow},

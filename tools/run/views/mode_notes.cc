@@ -43,10 +43,11 @@ int64_t CountQuantized(const Graph& graph) {
 }  // namespace
 
 std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
-  int64_t inference = 0, dynamo = 0, legacy = 0, detached = 0, named = 0;
+  int64_t inference = 0, dynamo = 0, legacy = 0, detached = 0, named = 0, padded = 0;
   for (const Node& node : graph.nodes) {
     if (node.op == "BatchNormalization" && node.attributes.Int("training_mode", 0) == 0) ++inference;
     if (node.op == "StopGradient") ++(node.attributes.has(std::string(kStoppedByName)) ? named : detached);
+    if (node.op == "MaskGradient") ++padded;
     const Folding folding = FoldingOf(graph, node);
     dynamo += folding == Folding::kDynamo ? 1 : 0;
     legacy += folding == Folding::kLegacy ? 1 : 0;
@@ -56,6 +57,10 @@ std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
     notes.push_back("detach  " + Counted(detached, "value") + (detached == 1 ? " gets" : " get") +
                     " no gradient: the file says that the module detached " + (detached == 1 ? "it" : "them") +
                     "; use --no-detach to train through");
+  }
+  if (padded > 0) {
+    notes.push_back("detach  the padding row of " + Counted(padded, "embedding") + (padded == 1 ? " gets" : " get") +
+                    " no gradient, as in the module (padding_idx); use --no-detach to train through");
   }
   if (named > 0)
     notes.push_back("detach  " + Counted(named, "value") + (named == 1 ? " gets" : " get") + " no gradient: named by --detach");
