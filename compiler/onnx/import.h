@@ -101,8 +101,8 @@ class Model {
   const std::vector<std::string>& warnings() const;
 
   // The matrices that are the transpose of another one, bit for bit, with that one: exporters write such a copy of a tied weight (an
-  // embedding that is also the output layer) when they fold its Transpose. Not those that may be equal by chance, such as identities. For
-  // the model of a plan, those that the plan ties.
+  // embedding that is also the output layer) when they fold its Transpose, under a name that they make up. Not those that may be equal by
+  // chance, such as identities, nor two that the module names. For the model of a plan, those that the plan ties.
   std::vector<TiedTensor> transposed_copies() const;
 
   const ModelFile& file() const { return *file_; }

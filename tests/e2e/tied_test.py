@@ -27,7 +27,7 @@ def run(words, code=0):
     return done
 
 
-def write(path, twice, dtype=np.float32, output=None):
+def write(path, twice, dtype=np.float32, output=None, name="val_7"):
     """A language model whose output layer is its embedding. `twice`: the file has the embedding's transpose as well, not a Transpose."""
     random = np.random.default_rng(3)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -37,10 +37,10 @@ def write(path, twice, dtype=np.float32, output=None):
     nodes = [helper.make_node("Gather", ["embed.weight", "words"], ["embedded"]), helper.make_node("MatMul", ["embedded", "hidden"], ["h"]),
              helper.make_node("Tanh", ["h"], ["active"])]
     if twice:
-        tensors.append(numpy_helper.from_array(np.ascontiguousarray(table.T if output is None else output), "val_7"))
+        tensors.append(numpy_helper.from_array(np.ascontiguousarray(table.T if output is None else output), name))
     else:
-        nodes.append(helper.make_node("Transpose", ["embed.weight"], ["val_7"], perm=[1, 0]))
-    nodes.append(helper.make_node("MatMul", ["active", "val_7"], ["logits"]))
+        nodes.append(helper.make_node("Transpose", ["embed.weight"], [name], perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["active", name], ["logits"]))
     graph = helper.make_graph(nodes, "lm", [helper.make_tensor_value_info("words", TensorProto.INT64, ["N", LENGTH])],
                               [helper.make_tensor_value_info("logits", kind, ["N", LENGTH, WORDS])], tensors)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
@@ -134,6 +134,12 @@ class TiedTest(unittest.TestCase):
         for output in (changed, identity):
             write("other.onnx", True, output=output)
             self.assertNotIn("transposed: one", run(["check", "other.onnx"]).stdout)
+        # A module has it under this name, so it is another weight that began as a copy.
+        write("other.onnx", True, name="head.weight")
+        self.assertNotIn("transposed: one", run(["check", "other.onnx"]).stdout)
+        for copy in ("onnx::MatMul_21", "/head/Transpose_output_0", "const_fold_opt__66"):
+            write("other.onnx", True, name=copy)
+            self.assertIn(f"{copy} is embed.weight, transposed: one", run(["check", "other.onnx"]).stdout)
 
     def test_half_precision(self):
         for name, twice in (("half_twice", True), ("half_once", False)):
