@@ -72,7 +72,7 @@ class Model {
   Model WithTensors(const std::map<std::string, Tensor>& values) const;
 
   // This model with its own initializer for each parameter that PyTorch's exporter has merged with another one, or left out because it was
-  // zero (restore_parameters.h), under the module's name for it. The hash stays that of the file.
+  // zero (restore_parameters.h), under the module's name and in its form. The hash stays that of the file.
   Model WithParametersRestored() const;
   // Their names.
   const std::vector<std::string>& restored() const;

@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "compiler/onnx/matrix.h"
 #include "compiler/onnx/module_signature.h"
 #include "compiler/onnx/standard_domain.h"
 #include "compiler/onnx/torch_source.h"
@@ -41,6 +43,7 @@ struct TorchCall {
 struct NodeOfCall {
   std::string_view call, node;
   std::array<int, 5> operands;
+  bool is_vector = false;  // in the module; the node may read it in another shape
 };
 
 constexpr NodeOfCall kNodesOfCalls[] = {
@@ -53,12 +56,12 @@ constexpr NodeOfCall kNodesOfCalls[] = {
     {"layer_norm", "LayerNormalization", {-1, 1, 2, -1, -1}},
     {"batch_norm", "BatchNormalization", {-1, 1, 2, 3, 4}},
     {"group_norm", "GroupNormalization", {-1, 1, 2, -1, -1}},
-    {"group_norm", "Mul", {1, 1, -1, -1, -1}},
-    {"group_norm", "Add", {2, 2, -1, -1, -1}},
+    {"group_norm", "Mul", {1, 1, -1, -1, -1}, .is_vector = true},
+    {"group_norm", "Add", {2, 2, -1, -1, -1}, .is_vector = true},
     {"instance_norm", "InstanceNormalization", {-1, 1, 2, -1, -1}},
     {"rms_norm", "RMSNormalization", {-1, 1, -1, -1, -1}},
     {"rms_norm", "Mul", {1, 1, -1, -1, -1}},
-    {"prelu", "PRelu", {-1, 1, -1, -1, -1}},
+    {"prelu", "PRelu", {-1, 1, -1, -1, -1}, .is_vector = true},
     {"embedding", "Gather", {0, -1, -1, -1, -1}},
     {"mul", "Mul", {0, 1, -1, -1, -1}},
     {"add", "Add", {0, 1, -1, -1, -1}},
@@ -86,6 +89,13 @@ const NodeOfCall* FormOf(const TorchCall& call, const onnx::NodeProto& node) {
   return nullptr;
 }
 
+int64_t IntOf(const onnx::NodeProto& node, const char* name, int64_t absent) {
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
+    if (attribute.name() == name) return attribute.i();
+  }
+  return absent;
+}
+
 // Such values are often equal without being one tensor.
 bool AllEqual(const Tensor& data) {
   const auto* bytes = static_cast<const std::byte*>(data.data());
@@ -110,6 +120,8 @@ class Restorer {
       FindMissing();
       for (onnx::NodeProto& node : *graph_.mutable_node()) RestoreInputs(node);
       for (onnx::NodeProto& node : *graph_.mutable_node()) RestoreBias(node);
+      PrependForms();
+      RemoveReplaced();
     } else if (file_.proto.producer_name() == "pytorch") {
       RestoreIdentities();
     }
@@ -125,34 +137,135 @@ class Restorer {
       if (initializers_.contains(info.name())) kept.merge(SourcesOf(info));
     }
     for (const auto& [argument, name] : module_.arguments) {
-      if (!kept.contains(name)) missing_.emplace(argument, name);
+      if (!kept.contains(name)) missing_.insert(name);
     }
   }
 
-  // The missing tensor that is this operand of a call.
-  const std::string* Missing(const TorchCall& call, int operand) const {
+  // The tensor of the module that is this operand of a call.
+  const std::string* TensorOf(const TorchCall& call, int operand) const {
     if (operand < 0 || static_cast<size_t>(operand) >= call.operands.size()) return nullptr;
-    const auto found = missing_.find(call.operands[static_cast<size_t>(operand)]);
-    return found == missing_.end() ? nullptr : &found->second;
+    const auto found = module_.arguments.find(call.operands[static_cast<size_t>(operand)]);
+    return found == module_.arguments.end() ? nullptr : &found->second;
   }
+
+  bool IsOfModule(const std::string& name) const { return module_.parameters.contains(name) || module_.others.contains(name); }
 
   void RestoreInputs(onnx::NodeProto& node) {
     const TorchCall call(TorchSource(node));
     const NodeOfCall* const form = IsStandard(node, node.op_type()) ? FormOf(call, node) : nullptr;
     if (form == nullptr) return;
     for (int i = 0; i < std::min<int>(node.input_size(), static_cast<int>(form->operands.size())); ++i) {
+      const std::string* const name = TensorOf(call, form->operands[static_cast<size_t>(i)]);
       const auto initializer = initializers_.find(node.input(i));
-      const std::string* const name = Missing(call, form->operands[static_cast<size_t>(i)]);
-      if (initializer == initializers_.end() || name == nullptr) continue;
-      const bool as_is = module_.parameters.contains(initializer->first) || module_.others.contains(initializer->first);
-      const std::string own = as_is ? *name : *name + "/" + initializer->first;
-      const ModelTensor& merged = file_.tensors.at(initializer->second);
-      if (!made_.contains(own)) {
-        if (!taken_.insert(own).second) continue;
-        Add(own, merged.data, initializer->second->data_type(), as_is ? "" : *name);
+      if (name == nullptr || initializer == initializers_.end() || initializer->first == *name) continue;
+      const std::string merged = initializer->first;
+      const int rank = DataOf(merged).shape().rank();
+      if (IsTransposed(node, call, i) && rank == 2) {
+        if (HasInForm(*name, merged, /*transposed=*/true)) node.set_input(i, TransposeOf(*name));
+      } else if (form->is_vector && rank > 1 && !IsOfModule(merged)) {
+        if (HasInForm(*name, merged, /*transposed=*/false)) node.set_input(i, ReshapeOf(*name, DataOf(merged).shape()));
+      } else if (missing_.contains(*name)) {
+        const std::string own = IsOfModule(merged) ? *name : *name + "/" + merged;
+        if (!made_.contains(own)) {
+          if (!taken_.insert(own).second) continue;
+          Add(own, DataOf(merged), initializer->second->data_type(), own == *name ? "" : *name);
+        }
+        node.set_input(i, own);
       }
-      node.set_input(i, own);
+      if (node.input(i) != merged) replaced_.insert(merged);
     }
+  }
+
+  // Whether the input is the transpose of a linear layer's weight, [out, in].
+  static bool IsTransposed(const onnx::NodeProto& node, const TorchCall& call, int input) {
+    if (call.op != "linear" || input != 1) return false;
+    return node.op_type() == "MatMul" || (node.op_type() == "Gemm" && IntOf(node, "transB", 0) == 0);
+  }
+
+  // Whether the file has the tensor of the module of which `form` is the transpose, or the elements in another shape; adds it if there is
+  // none.
+  bool HasInForm(const std::string& name, const std::string& form, bool transposed) {
+    const Tensor data = DataOf(form);
+    const auto own = initializers_.find(name);
+    if (own == initializers_.end()) {
+      if (!taken_.insert(name).second) return false;
+      const int32_t data_type = initializers_.find(form)->second->data_type();
+      Add(name, transposed ? Transposed(data) : data.Reshaped(Shape{data.elements()}), data_type, "");
+      return true;
+    }
+    const Tensor& found = file_.tensors.at(own->second).data;
+    if (found.dtype() != data.dtype() || found.elements() != data.elements()) return false;
+    if (transposed) return found.shape().rank() == 2 && Matrix(found).IsTransposeOf(Matrix(data));
+    return found.shape().rank() == 1 && std::memcmp(found.data(), data.data(), static_cast<size_t>(data.bytes())) == 0;
+  }
+
+  // The values that these nodes compute, which are added once.
+  std::string TransposeOf(const std::string& name) {
+    const auto [at, fresh] = values_.try_emplace(name + "/transposed");
+    if (!fresh) return at->second;
+    onnx::NodeProto& node = NewForm("Transpose", name, at->first, at->second);
+    onnx::AttributeProto& perm = *node.add_attribute();
+    perm.set_name("perm");
+    perm.set_type(onnx::AttributeProto::INTS);
+    perm.add_ints(1);
+    perm.add_ints(0);
+    return at->second;
+  }
+  std::string ReshapeOf(const std::string& name, const Shape& shape) {
+    const auto [at, fresh] = values_.try_emplace(name + "/reshaped" + shape.ToString());
+    if (!fresh) return at->second;
+    const std::string extents = Unused(name + "/shape");
+    AddInitializer(extents, Tensor::From(shape.dims(), Shape{shape.rank()}), onnx::TensorProto::INT64);
+    NewForm("Reshape", name, name + "/reshaped", at->second).add_input(extents);
+    return at->second;
+  }
+  onnx::NodeProto& NewForm(const char* op, const std::string& name, const std::string& wanted, std::string& output) {
+    output = Unused(wanted);
+    onnx::NodeProto& node = forms_.emplace_back();
+    node.set_op_type(op);
+    node.set_name(output);
+    node.add_input(name);
+    node.add_output(output);
+    return node;
+  }
+
+  std::string Unused(std::string name) {
+    while (!taken_.insert(name).second) name += "_";
+    return name;
+  }
+
+  // Before all readers.
+  void PrependForms() {
+    auto& nodes = *graph_.mutable_node();
+    for (onnx::NodeProto& form : forms_) *graph_.add_node() = std::move(form);
+    std::rotate(nodes.pointer_begin(), nodes.pointer_end() - std::ssize(forms_), nodes.pointer_end());
+  }
+
+  // Drops the initializers in other forms that nothing reads any more. Nested graphs may read any.
+  void RemoveReplaced() {
+    for (const onnx::NodeProto& node : graph_.node()) {
+      for (const std::string& input : node.input()) replaced_.erase(input);
+      for (const onnx::AttributeProto& attribute : node.attribute()) {
+        if (attribute.has_g() || attribute.graphs_size() > 0) return;
+      }
+    }
+    for (const onnx::ValueInfoProto& output : graph_.output()) replaced_.erase(output.name());
+    for (const onnx::ValueInfoProto& input : graph_.input()) replaced_.erase(input.name());
+    const auto keep = [](auto& list, const std::function<bool(int)>& is_kept) {
+      int kept = 0;
+      for (int i = 0; i < list.size(); ++i) {
+        if (is_kept(i)) list.SwapElements(kept++, i);
+      }
+      list.DeleteSubrange(kept, list.size() - kept);
+    };
+    auto& tensors = *graph_.mutable_initializer();
+    keep(tensors, [&](int i) {
+      if (!replaced_.contains(tensors[i].name())) return true;
+      file_.tensors.erase(&tensors[i]);
+      return false;
+    });
+    auto& infos = *graph_.mutable_value_info();
+    keep(infos, [&](int i) { return !replaced_.contains(infos[i].name()); });
   }
 
   // A bias that was left out has one element for each feature of the weight.
@@ -162,24 +275,18 @@ class Restorer {
     if (node.input_size() < 2 || (node.input_size() > 2 && !node.input(2).empty())) return;
     const TorchCall call(TorchSource(node));
     const NodeOfCall* const form = FormOf(call, node);
-    const std::string* const name = form == nullptr ? nullptr : Missing(call, form->operands[2]);
+    const std::string* const name = form == nullptr ? nullptr : TensorOf(call, form->operands[2]);
     const auto weight = initializers_.find(node.input(1));
-    if (name == nullptr || weight == initializers_.end()) return;
-    const Tensor& filter = file_.tensors.at(weight->second).data;
-    const auto attribute = [&](const char* of, int64_t absent) {
-      for (const onnx::AttributeProto& a : node.attribute()) {
-        if (a.name() == of) return a.i();
-      }
-      return absent;
-    };
+    if (name == nullptr || !missing_.contains(*name) || weight == initializers_.end()) return;
+    const Tensor filter = DataOf(weight->first);
     if (filter.shape().rank() < 2) return;
     int64_t features = filter.shape()[0];
     if (node.op_type() == "ConvTranspose") {
-      const int64_t groups = attribute("group", 1);
+      const int64_t groups = IntOf(node, "group", 1);
       if (groups < 1 || groups > filter.shape()[0]) return;
       features = filter.shape()[1] * groups;
     }
-    if (node.op_type() == "Gemm" && attribute("transB", 0) == 0) features = filter.shape()[1];
+    if (node.op_type() == "Gemm" && IntOf(node, "transB", 0) == 0) features = filter.shape()[1];
     if (!made_.contains(*name)) {
       if (!taken_.insert(*name).second) return;
       Add(*name, Tensor(filter.dtype(), {features}), weight->second->data_type(), "");
@@ -281,15 +388,19 @@ class Restorer {
 
   const Tensor& DataOf(const std::string& name) const { return file_.tensors.at(initializers_.find(name)->second).data; }
 
-  // `source`: the tensor of the module that this is another form of, if any.
-  void Add(const std::string& name, const Tensor& data, int32_t data_type, const std::string& source) {
+  void AddInitializer(const std::string& name, Tensor data, int32_t data_type) {
     onnx::TensorProto& tensor = *graph_.add_initializer();
     tensor.set_name(name);
     tensor.set_data_type(data_type);
     for (int64_t extent : data.shape().dims()) tensor.add_dims(extent);
-    file_.tensors.emplace(&tensor, ModelTensor{name, data});
-    made_.emplace(name, data.shape());
+    file_.tensors.emplace(&tensor, ModelTensor{name, std::move(data)});
     initializers_.emplace(name, &tensor);
+  }
+
+  // `source`: the tensor of the module that this is another form of, if any.
+  void Add(const std::string& name, const Tensor& data, int32_t data_type, const std::string& source) {
+    AddInitializer(name, data, data_type);
+    made_.emplace(name, data.shape());
     restored_.push_back(name);
     if (source.empty()) return;
     onnx::ValueInfoProto& info = *graph_.add_value_info();
@@ -309,7 +420,10 @@ class Restorer {
   std::set<std::string, std::less<>> taken_;                 // names of values
   std::map<std::string, std::string, std::less<>> missing_;  // by argument of torch.export's graph
   std::map<std::string, Shape> made_;
-  std::map<std::string, Names> biases_;  // by matrix
+  std::map<std::string, Names> biases_;        // by matrix
+  std::map<std::string, std::string> values_;  // the results of forms_, by what they are
+  std::vector<onnx::NodeProto> forms_;
+  Names replaced_;  // initializers
   std::vector<std::string> restored_;
 };
 

@@ -1,33 +1,14 @@
 #include "compiler/onnx/export/tied_values.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstring>
 #include <map>
 #include <utility>
 
+#include "compiler/onnx/matrix.h"
 #include "compiler/onnx/model_file.h"
 #include "runtime/base/error.h"
-#include "runtime/base/host_memory.h"
 
 namespace gradloom {
-namespace {
-
-Tensor Transposed(const Tensor& matrix) {
-  RequireHostMemory(matrix.bytes(), "a weight that the file has twice", "", "end other programs");
-  const int64_t rows = matrix.shape()[0], columns = matrix.shape()[1], size = DTypeBytes(matrix.dtype());
-  Tensor transposed(matrix.dtype(), {columns, rows});
-  const auto* from = static_cast<const std::byte*>(matrix.data());
-  auto* to = static_cast<std::byte*>(transposed.data());
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t column = 0; column < columns; ++column)
-      std::memcpy(to + (column * rows + row) * size, from + (row * columns + column) * size, static_cast<size_t>(size));
-  }
-  return transposed;
-}
-
-}  // namespace
-
 TrainedValues WithTied(const ModelInfo& info, const TrainedValues& values) {
   TrainedValues all = values;
   std::map<std::string, std::string> sources;

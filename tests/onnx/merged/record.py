@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Exports new modules, many of whose tensors are equal, with the defaults of torch's exporters, and trains the modules.
 
-record.py writes NAME_EXPORTER.onnx and NAME.npz (arrays for the input x and the target y, and the mean loss of each epoch) beside itself.
+record.py writes NAME_EXPORTER.onnx and NAME.npz beside itself: arrays for the input x and the target y, the mean loss of each epoch, and the
+parameters after the last one (after/PARAMETER).
 Needs torch and onnxscript; the files were made with torch 2.15."""
 import pathlib
 
@@ -122,7 +123,7 @@ def record(name, module):
             sums += loss.item() * BATCH / ROWS
         losses.append(sums)
     np.savez(HERE / f"{name}.npz", x=x.numpy(), y=y.numpy(), losses=losses,
-             parameters=sorted(name for name, _ in model.named_parameters()))
+             **{f"after/{parameter}": value.detach().numpy() for parameter, value in model.named_parameters()})
     print(name, losses)
 
 

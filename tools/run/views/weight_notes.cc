@@ -18,9 +18,9 @@ std::vector<std::string> WeightNotes(const Model& model, const Plan& plan) {
   if (const auto count = static_cast<int64_t>(model.restored().size()); count > 0) {
     Listing names(kShown);
     for (const std::string& name : model.restored()) names.Add(Escaped(name, 80));
-    notes.push_back("restore " + Counted(count, "tensor") + " of the module that the exporter merged with " +
-                    (count == 1 ? "an equal one" : "equal ones") + " or left out as zeros: " + names.text() +
-                    "; --no-restore trains the file as it is");
+    notes.push_back("restore " + Counted(count, "tensor") +
+                    " of the module that the exporter merged with equal ones, left out as zeros or stored in another form: " +
+                    names.text() + "; --no-restore trains the file as it is");
   }
   const std::vector<TiedTensor>& tied = plan.model.tied;
   for (size_t i = 0; i < tied.size(); ++i) {
