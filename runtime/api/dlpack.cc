@@ -107,7 +107,9 @@ DLManagedTensor* MakeManagedTensor(std::unique_ptr<Owned> owned, DType dtype, co
 DLManagedTensor* MakeManagedTensor(Tensor tensor) {
   auto owned = std::make_unique<Owned>();
   owned->tensor = std::move(tensor);
-  return MakeManagedTensor(std::move(owned), owned->tensor.dtype(), owned->tensor.shape());
+  // The order in which arguments are evaluated is open, and one of them gives `owned` away.
+  const Tensor& held = owned->tensor;
+  return MakeManagedTensor(std::move(owned), held.dtype(), held.shape());
 }
 
 GradloomStatus* ToDLPack(const GradloomTensor* tensor, DLManagedTensor** out) {
