@@ -438,7 +438,9 @@ typedef struct GradloomApi {
   GradloomStatus* (*LoadCheckpointFromBuffer)(const void* bytes, size_t num_bytes, GradloomCheckpoint** out);
   void (*ReleaseCheckpoint)(GradloomCheckpoint* checkpoint);
   /* Writes one safetensors file, complete or not at all. With the optimizer's state, a session continues from it to the same bits. Without
-   * it the file has only parameters and running statistics. */
+   * it the file has only parameters and running statistics. If several devices accumulate gradients, a save with the optimizer's state
+   * between two batches of an update first adds up what the devices have. The session goes on with that sum, as one does that loads the
+   * file, and its later results may differ in their last bits from those without the save. A save after an update changes nothing. */
   GradloomStatus* (*SaveCheckpoint)(GradloomSession* session, const char* path, int32_t include_optimizer_state);
   GradloomStatus* (*SaveCheckpointToBuffer)(GradloomSession* session, int32_t include_optimizer_state, GradloomText** out);
   /* Texts of the caller that are stored in the checkpoints of a session. `out`: null if there is none; borrowed until the property is added

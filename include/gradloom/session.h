@@ -231,7 +231,8 @@ class Session {
   // Frees memory that is needed only while a step runs.
   void ReleaseMemory() { internal::Check(internal::Api().ReleaseMemory(c())); }
 
-  // Writes one safetensors file, complete or not at all. Without the optimizer's state it has only weights.
+  // Writes one safetensors file, complete or not at all. Without the optimizer's state it has only weights. Between two batches of an
+  // update, a save may change the last bits of later results if several devices accumulate (gradloom_c.h).
   void SaveCheckpoint(const std::string& path, bool with_optimizer = true) const {
     internal::Check(internal::Api().SaveCheckpoint(c(), path.c_str(), with_optimizer ? 1 : 0));
   }

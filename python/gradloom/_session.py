@@ -393,7 +393,10 @@ class Session(Owner):
     # ---- Checkpoints and export
 
     def save(self, path: str | os.PathLike[str], *, optimizer: bool = True) -> None:
-        """Writes one safetensors file, complete or not at all. With `optimizer=False` it has only weights."""
+        """Writes one safetensors file, complete or not at all. With `optimizer=False` it has only weights.
+
+        Between two batches of an update, a save may change the last bits of later results if several devices accumulate gradients
+        (docs/embedding.md, "Checkpoints")."""
         self._call("SaveCheckpoint", path_bytes(path), int(optimizer))
 
     def save_bytes(self, *, optimizer: bool = True) -> bytes:
