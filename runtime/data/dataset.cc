@@ -353,13 +353,13 @@ std::vector<float> Spread(const std::vector<double>& values, const Shape& shape,
 // Passes some rows after the other.
 using Pieces = std::function<void(const std::function<void(const TensorView& rows)>& use)>;
 
-// Calls `use(j, value)` for each element j of each row that is not NaN. `width`: the number of elements of a row.
+// Calls `use(j, value)` for each element j of each row that is finite. `width`: the number of elements of a row.
 template <typename Use>
-void ForEachNumber(const Pieces& pieces, size_t width, const Use& use) {
+void ForEachFinite(const Pieces& pieces, size_t width, const Use& use) {
   pieces([&](const TensorView& rows) {
     size_t j = 0;
     for (int64_t i = 0; i < rows.elements(); ++i) {
-      if (const double value = ElementAsDouble(rows, i); !std::isnan(value)) use(j, value);
+      if (const double value = ElementAsDouble(rows, i); std::isfinite(value)) use(j, value);
       if (++j == width) j = 0;
     }
   });
@@ -368,13 +368,13 @@ void ForEachNumber(const Pieces& pieces, size_t width, const Use& use) {
 // Computes the mean and, unless it is a fill, the standard deviation over the rows, in two passes.
 Transform Measure(std::string_view text, int64_t width, const Pieces& pieces) {
   std::vector<double> means(static_cast<size_t>(width)), squares(means), counts(means);
-  ForEachNumber(pieces, means.size(), [&](size_t j, double value) {
+  ForEachFinite(pieces, means.size(), [&](size_t j, double value) {
     means[j] += value;
     ++counts[j];
   });
   for (size_t j = 0; j < means.size(); ++j) means[j] /= std::max(counts[j], 1.0);
   if (Transform::IsFill(text)) return {{0.0f}, {1.0f}, {means.begin(), means.end()}};
-  ForEachNumber(pieces, means.size(), [&](size_t j, double value) { squares[j] += std::pow(value - means[j], 2); });
+  ForEachFinite(pieces, means.size(), [&](size_t j, double value) { squares[j] += std::pow(value - means[j], 2); });
   Transform transform;
   for (size_t j = 0; j < means.size(); ++j) {
     const double deviation = std::sqrt(squares[j] / std::max(counts[j], 1.0));

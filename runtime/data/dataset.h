@@ -141,7 +141,7 @@ struct Transform {
 
   // Parses "scale 1/255", "normalize MEAN STD", "fill NUMBER" (lists per channel: "normalize 0.5,0.4 0.2,0.2" over the first dimension of a
   // row, or over the last of an image), or what is measured on `fitted_on`: "standardize" (mean 0 and variance 1 per element; constant
-  // elements are only shifted) and "fill mean" (the mean per element). NaN is not measured; an element that is always NaN has the mean 0.
+  // elements are only shifted) and "fill mean" (the mean per element). Only finite numbers are measured; without any, the mean is 0.
   // Throws Error(kConfig).
   static Transform Parse(std::string_view text, const Tensor& fitted_on);
 

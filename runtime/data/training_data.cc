@@ -194,6 +194,15 @@ void SplitOff(const std::string& text, int64_t seed, TrainingData& data) {
   data.train = data.train.Select(split.train);
 }
 
+// JSON has no infinity, and nothing could be trained with it.
+void CheckFinite(const Transform& transform, const std::string& name) {
+  for (const std::vector<float>* numbers : {&transform.shift, &transform.scale, &transform.fill}) {
+    if (std::ranges::all_of(*numbers, [](float number) { return std::isfinite(number); })) continue;
+    throw Error(ErrorCode::kConfig, "a transform of '" + Escaped(name) + "' needs a number that is too large for float32", "--transform",
+                "scale the data before, or choose other numbers");
+  }
+}
+
 using ClassNames = std::map<std::string, std::vector<std::string>>;
 
 // The named classes of a folder of images (under ""), or of a table by target.
@@ -282,6 +291,7 @@ std::string DataToJson(const TrainingData& data) {
   nlohmann::json transforms = nlohmann::json::object();
   for (const auto& [name, list] : data.fitted) {
     for (const Transform& transform : list) {
+      CheckFinite(transform, name);
       nlohmann::json& entry = transforms[name].emplace_back(transform.row_transform.empty()
                                                                 ? nlohmann::json{{"shift", transform.shift}, {"scale", transform.scale}}
                                                                 : nlohmann::json{{"row", transform.row_transform}});

@@ -77,7 +77,8 @@ struct TrainingData {
 // Error(kConfig) for names that are not feeds and unknown transforms.
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
 
-// Columns, fitted transforms and names as one JSON object, from which DataFromJson restores them exactly.
+// Columns, fitted transforms and names as one JSON object, from which DataFromJson restores them exactly. Throws Error(kConfig) for a
+// transform with a number that is not finite.
 std::string DataToJson(const TrainingData& data);
 // Throws Error(kConfig) with `where` for an invalid text.
 void DataFromJson(const std::string& json, const std::string& where, ColumnMap& columns,

@@ -368,6 +368,16 @@ TEST(DatasetTest, UndoesTransforms) {
   EXPECT_EQ(ErrorOf([&] { Transform::Parse("scale 0", train).Undo(values); }).code(), ErrorCode::kData);
 }
 
+// Infinity stays what it is, and the numbers that are measured are finite.
+TEST(DatasetTest, MeasuresFiniteNumbersOnly) {
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  const Tensor train = Tensor::From<float>({1, infinity, -infinity, 5, nan, 2, 3, -infinity, 4}, {3, 3});
+  EXPECT_EQ(Transform::Parse("fill mean", train).fill, (std::vector<float>{3, 0, 3}));
+  const Transform standardize = Transform::Parse("standardize", train);
+  EXPECT_EQ(standardize.shift, (std::vector<float>{3, 0, 3}));
+  EXPECT_EQ(standardize.scale, (std::vector<float>{std::sqrt(3.0F / 8), 1, 1}));
+}
+
 // NaN marks what is missing: it is not measured, and only a fill replaces it.
 TEST(DatasetTest, FillsInWhatIsMissing) {
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();

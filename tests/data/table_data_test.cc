@@ -152,6 +152,18 @@ TEST_F(TableDataTest, FillsInMissingNumbers) {
             ErrorCode::kData);
 }
 
+// What is recorded for later can be read again.
+TEST_F(TableDataTest, TransformsWithNumbersThatAreNotFiniteAreRefused) {
+  for (const char* text : {"scale 1e300", "normalize 0 1e-300", "fill 1e300", "standardize"}) {
+    // The deviation of the second column is as small as floating-point numbers get.
+    const std::string path = Write("a.csv", "a,b,c\n1,0,0\n2,1e-45,1\n3,0,1\n");
+    const TrainingData data = LoadTrainingData({.train = path, .transforms = {{"x", {text}}}}, kFeeds, 1);
+    const Error error = ErrorOf([&] { DataToJson(data); });
+    EXPECT_EQ(error.code(), ErrorCode::kConfig) << text;
+    EXPECT_EQ(error.message(), "a transform of 'x' needs a number that is too large for float32") << text;
+  }
+}
+
 TEST_F(TableDataTest, NumbersForFloat64KeepTheirBits) {
   std::vector<Feed> feeds = kFeeds;
   feeds[0].dtype = DType::kFloat64;

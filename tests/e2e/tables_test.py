@@ -137,6 +137,20 @@ class TablesTest(unittest.TestCase):
         error = self.run_command([*self.TRAIN, "--data", "train.csv", *columns, "--eval-split", "20%", "--name", "narrow"], 5).stderr
         self.assertIn("color", error)
 
+    def test_an_infinity_leaves_the_run_usable(self):
+        x = np.random.default_rng(SEED).normal(size=(60, 4)).astype("float32")
+        x[5, 1], x[7, 2] = np.inf, np.nan
+        np.savez("infinite.npz", x=x, target=np.arange(60) % 3)
+        np.savez("finite.npz", x=x[:1], target=np.zeros(1, int))
+        self.run_command(["train", "flowers.onnx", "--data", "infinite.npz", "--transform", "x=fill mean", "--on-nan", "skip", "--epochs", "1",
+                          "--name", "infinite"])
+        with open("runs/infinite/data.json") as file:
+            fitted, = json.load(file)["transforms"]["x"]
+        np.testing.assert_allclose(fitted["fill"], np.nanmean(np.where(np.isinf(x), np.nan, x), 0), rtol=1e-5)
+        for words in (["predict", "runs/infinite", "--data", "finite.npz"], ["eval", "runs/infinite", "--data", "finite.npz"],
+                      ["resume", "runs/infinite", "--epochs", "2"]):
+            self.run_command(words)
+
     def test_a_run_evaluates_classes_by_name_on_its_own_data(self):
         data = ["--data", "flowers.csv", "--epochs", "5", "--lr", "0.05", "--metric", "accuracy", "--metric", "recall"]
         self.run_command(["train", "flowers.onnx", *data, "--eval-data", "more.csv", "--name", "given"])

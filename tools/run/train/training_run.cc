@@ -220,12 +220,13 @@ class TrainingRun {
   }
 
   void MakeFolder() {
-    const std::string configuration = ConfigurationOfRun();  // throws before the folder is created
+    // These throw before the folder is created.
+    const std::string configuration = ConfigurationOfRun(), data = DataToJson(set_up_.data) + "\n";
     folder_ = RunFolder::Make(configuration_.Text("run.out"), configuration_.Text("run.name"), configuration_.Text("run.resume") == "auto");
     // Comes first: from here on no other process can start this run.
     OpenCheckpoints();
     WriteFileAtomically(folder_->ConfigPath(), configuration);
-    WriteFileAtomically(folder_->File("data.json"), DataToJson(set_up_.data) + "\n");
+    WriteFileAtomically(folder_->File("data.json"), data);
     WriteEnvironment("environment.json");
     WritePlan(*set_up_.plan, folder_->PlanPath());
     log_.AttachFile(folder_->File("log.txt"));
