@@ -105,6 +105,13 @@ ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std
   return columns;
 }
 
+// The columns of training data, or the defaults of the format of other data if there was no map.
+ColumnMap ColumnsFor(const DataFile& file, const ColumnMap& columns, const std::vector<Feed>& feeds, const TrainingNames& names,
+                     std::vector<std::string>& notes) {
+  if (!IsTable(file)) return WithoutGuesses(columns, names);
+  return columns.empty() ? GuessColumns(file, feeds, notes) : columns;
+}
+
 Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRange>& classes, const std::vector<Feed>& feeds,
                     int64_t seed) {
   const int64_t rows = ReadNumber<int64_t>(std::string_view(text).substr(kRandomData.size())).value_or(0);
@@ -254,7 +261,10 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   TrainingData data;
   data.columns = options.columns;
   const std::vector<DataFile> train = FilesAt(options.train, options.format);
-  if (data.columns.empty() && IsTable(train.front())) data.columns = GuessColumns(train.front(), feeds, data.notes);
+  if (data.columns.empty() && IsTable(train.front())) {
+    data.columns = GuessColumns(train.front(), feeds, data.notes);
+    for (const auto& [name, columns] : data.columns) data.names.guessed.insert(name);
+  }
   if (options.train.starts_with(kRandomData)) {
     data.train = RandomFeeds(options.train, options.classes, feeds, seed);
     FitToFeeds(data.train, feeds, options.train, reading);
@@ -268,12 +278,9 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     FitToFeeds(data.eval, feeds, options.eval, reading);
   } else if (!options.eval.empty()) {
     const std::vector<DataFile> eval = FilesAt(options.eval, options.format);
-    // Without a map, the defaults for the training data's format do not fit evaluation data of another format.
-    ColumnMap columns = data.columns;
-    if (options.columns.empty() && IsTable(eval.front()) != IsTable(train.front()))
-      columns = IsTable(eval.front()) ? GuessColumns(eval.front(), feeds, data.notes) : ColumnMap();
     reading.numbers_classes = false;
-    data.eval = ReadFeeds(eval, feeds, columns, reading, data.names, data.notes);
+    data.eval =
+        ReadFeeds(eval, feeds, ColumnsFor(eval.front(), data.columns, feeds, data.names, data.notes), reading, data.names, data.notes);
   }
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
   for (const auto& [name, texts] : options.transforms) {
@@ -302,6 +309,7 @@ std::string DataToJson(const TrainingData& data) {
   if (!data.names.classes.empty()) json["classes"] = data.names.classes;
   if (!data.names.columns.empty()) json["table"] = data.names.columns;
   if (!data.names.labels.empty()) json["labels"] = data.names.labels;
+  if (!data.names.guessed.empty()) json["guessed"] = data.names.guessed;
   for (const FileRows& file : data.files) json["files"].push_back({{"name", file.name}, {"rows", file.rows}});
   // A name that is not UTF-8 cannot match a class of other data anyway.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -314,7 +322,8 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
     columns = json.at("columns").get<ColumnMap>();
     names = {.classes = json.value("classes", std::vector<std::string>()),
              .columns = json.value("table", std::vector<std::string>()),
-             .labels = json.value("labels", std::map<std::string, std::vector<std::string>>())};
+             .labels = json.value("labels", std::map<std::string, std::vector<std::string>>()),
+             .guessed = json.value("guessed", std::set<std::string>())};
     for (const auto& [target, classes] : names.labels) {
       if (!std::is_sorted(classes.begin(), classes.end()))
         throw Error(ErrorCode::kConfig, "the classes of '" + Escaped(target) + "' are not sorted", where);
@@ -360,6 +369,11 @@ std::string DifferenceOfData(const std::string& text, const std::string& where, 
          ", now it is " + (now == files.end() ? "none" : shown(*now)) + ": the rows would be in a different order";
 }
 
+ColumnMap WithoutGuesses(ColumnMap columns, const TrainingNames& names) {
+  for (const std::string& name : names.guessed) columns.erase(name);
+  return columns;
+}
+
 Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& model_feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes, const DataOptions& options,
                   TrainingNames names) {
@@ -370,9 +384,8 @@ Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& model_feeds, co
     FitToFeeds(data, feeds, file, reading);
     return data;
   }
-  ColumnMap used = columns;
   const std::vector<DataFile> files = FilesAt(file.path, file.format);
-  if (used.empty() && IsTable(files.front())) used = GuessColumns(files.front(), feeds, notes);
+  const ColumnMap used = ColumnsFor(files.front(), columns, feeds, names, notes);
   for (const auto& [name, transforms] : fitted) {
     if (std::any_of(transforms.begin(), transforms.end(), [](const Transform& transform) { return !transform.fill.empty(); }))
       reading.filled.insert(name);

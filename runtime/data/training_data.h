@@ -51,6 +51,7 @@ struct TrainingNames {
   // Of a table, by target or input: the classes that its column has by name, in the order of their numbers. Of an input of several integers
   // by "input[column]".
   std::map<std::string, std::vector<std::string>> labels;
+  std::set<std::string> guessed;  // feeds whose columns in a table were guessed, because there was no map
 };
 
 // One of several files of data.
@@ -87,6 +88,9 @@ void DataFromJson(const std::string& json, const std::string& where, ColumnMap& 
 // The difference between the files and classes recorded by DataToJson and those of `data`, in a sentence; empty if there is none. Single
 // files are not compared, since their rows can be counted. Throws like DataFromJson.
 std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data);
+
+// The columns as data of other formats than tables has them: those that were guessed for a table mean nothing there.
+ColumnMap WithoutGuesses(ColumnMap columns, const TrainingNames& names);
 
 // The columns of files (FilesOf) for these feeds, with the samples along the first axis, and with transforms that were fitted before.
 // `notes` gets warnings. Of the options, only targets, classes and what stays in the files apply. `names`: those of the training data;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/data/batches.h"
+#include "runtime/data/npz.h"
 #include "runtime/data/training_data.h"
 #include "tests/base/written_files.h"
 
@@ -25,6 +26,29 @@ TEST_F(TableDataTest, LastColumnIsTheDefaultTarget) {
   const TrainingData said = LoadTrainingData({.train = path, .columns = {{"x", "b..c"}, {"y", "a"}}}, kFeeds, 1);
   EXPECT_EQ(said.train.column("y").as<int64_t>()[2], 5);
   EXPECT_TRUE(said.notes.empty());
+}
+
+// Each format has its own defaults, also for data that is read later.
+TEST_F(TableDataTest, GuessedColumnsAreThoseOfTablesOnly) {
+  const std::string table = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n"), arrays = folder_ / "a.npz";
+  const Tensor x = Tensor::From<float>({5, 6}, {1, 2}), y = Tensor::From<int64_t>({1}, {1});
+  WriteNpz(arrays, {{"x", x.view()}, {"y", y.view()}});
+  for (const bool guessed : {true, false}) {
+    const TrainingData data =
+        LoadTrainingData({.train = table, .columns = guessed ? ColumnMap() : ColumnMap{{"x", "a..b"}, {"y", "c"}}}, kFeeds, 1);
+    ColumnMap columns;
+    std::map<std::string, std::vector<Transform>> fitted;
+    TrainingNames names;
+    DataFromJson(DataToJson(data), "test", columns, fitted, names);
+    std::vector<std::string> notes;
+    EXPECT_EQ(LoadFeeds(table, kFeeds, columns, fitted, notes, {}, names).column("x").as<float>()[3], 4);
+    const auto load_arrays = [&] { return LoadFeeds(arrays, kFeeds, columns, fitted, notes, {}, names).column("x").as<float>()[1]; };
+    if (guessed) {
+      EXPECT_EQ(load_arrays(), 6);
+    } else {
+      EXPECT_EQ(ErrorOf([&] { load_arrays(); }).code(), ErrorCode::kData);
+    }
+  }
 }
 
 TEST_F(TableDataTest, GuessesColumnsWithNamesThatNoSelectionCanHave) {

@@ -137,6 +137,20 @@ class TablesTest(unittest.TestCase):
         error = self.run_command([*self.TRAIN, "--data", "train.csv", *columns, "--eval-split", "20%", "--name", "narrow"], 5).stderr
         self.assertIn("color", error)
 
+    def test_other_formats_have_their_own_defaults(self):
+        rng = np.random.default_rng(SEED)
+        np.savez("flowers.npz", x=rng.normal(size=(9, 4)).astype("float32"), target=np.arange(9) % 3)
+        self.run_command(["train", "flowers.onnx", "--data", "flowers.csv", "--eval-data", "flowers.npz", "--epochs", "1", "--name", "formats"])
+        own, given = (json.loads(self.run_command(["eval", "runs/formats", "--json", *data]).stdout) for data in ([], ["--data", "flowers.npz"]))
+        self.assertEqual({**own, "data": ""}, {**given, "data": ""})
+        self.run_command(["predict", "runs/formats", "--data", "flowers.npz", "-o", "formats.npz"])
+        # One map replaces one guess.
+        os.rename("flowers.npz", "renamed.npz")
+        with np.load("renamed.npz") as arrays:
+            np.savez("other.npz", features=arrays["x"], target=arrays["target"])
+        self.run_command(["predict", "runs/formats", "--data", "other.npz", "--map", "x=features", "-o", "other-made.npz"])
+        np.testing.assert_array_equal(np.load("other-made.npz")["logits"], np.load("formats.npz")["logits"])
+
     def test_an_infinity_leaves_the_run_usable(self):
         x = np.random.default_rng(SEED).normal(size=(60, 4)).astype("float32")
         x[5, 1], x[7, 2] = np.inf, np.nan

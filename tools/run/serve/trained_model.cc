@@ -246,7 +246,15 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
     const RunFolder folder = RunFolder::Open(source.path);
     DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_, names_);
   }
-  for (const auto& [name, columns] : configuration_.Named("data.map")) columns_[name] = columns[0];
+  const NamedTexts& map = configuration_.Named("data.map");
+  // Older releases did not record that columns were guessed.
+  for (const auto& [name, columns] : columns_) {
+    if (map.empty()) names_.guessed.insert(name);
+  }
+  for (const auto& [name, columns] : map) {
+    columns_[name] = columns[0];
+    names_.guessed.erase(name);
+  }
   model_ = Model::FromInfo(plan.model, WeightsOf(plan, weights, source.averages, notes_));
 }
 
@@ -264,7 +272,9 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, c
   const OriginKind origin = configuration_.origin("model.shape").kind;
   if (origin != OriginKind::kFlag && origin != OriginKind::kSet) {
     ImportOptions& import = made.options.import;
-    for (const auto& [symbol, extent] : ExtentsOfData(*made.model, import, data, configuration_.Text("data.format"), columns_))
+    // The data whose arrays tell extents is not a table.
+    const ColumnMap columns = WithoutGuesses(columns_, names_);
+    for (const auto& [symbol, extent] : ExtentsOfData(*made.model, import, data, configuration_.Text("data.format"), columns))
       import.shapes[symbol] = extent;
   }
   made.graph = Import(*made.model, made.options.import);
