@@ -186,6 +186,26 @@ Transform FittedOn(const Dataset& data, const std::string& name, const std::stri
   }
 }
 
+// Random transforms are left out.
+void ApplyRecorded(const std::map<std::string, std::vector<Transform>>& fitted, Dataset& data) {
+  for (const auto& [name, transforms] : fitted) {
+    for (const Transform& transform : transforms) {
+      if (data.has(name)) Apply(transform, name, false, data);
+    }
+  }
+}
+
+std::set<std::string> FilledBy(const std::map<std::string, std::vector<Transform>>& fitted) {
+  std::set<std::string> filled;
+  for (const auto& [name, transforms] : fitted) {
+    if (std::ranges::any_of(transforms, [](const Transform& transform) { return !transform.fill.empty(); })) filled.insert(name);
+  }
+  return filled;
+}
+
+// Evaluation data is drawn from the seed after that of the training data.
+int64_t EvaluationSeed(int64_t seed) { return static_cast<int64_t>(static_cast<uint64_t>(seed) + 1); }
+
 std::vector<DataFile> FilesAt(const std::string& path, const std::string& format) {
   std::vector<DataFile> files;
   if (path.empty() || path.starts_with(kRandomData)) return {DataFile(path)};
@@ -274,7 +294,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     NoteClassAxes(reading, data.notes);
   }
   if (options.eval.starts_with(kRandomData)) {
-    data.eval = RandomFeeds(options.eval, options.classes, feeds, static_cast<int64_t>(static_cast<uint64_t>(seed) + 1));
+    data.eval = RandomFeeds(options.eval, options.classes, feeds, EvaluationSeed(seed));
     FitToFeeds(data.eval, feeds, options.eval, reading);
   } else if (!options.eval.empty()) {
     const std::vector<DataFile> eval = FilesAt(options.eval, options.format);
@@ -282,6 +302,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     data.eval =
         ReadFeeds(eval, feeds, ColumnsFor(eval.front(), data.columns, feeds, data.names, data.notes), reading, data.names, data.notes);
   }
+  data.rows = data.train.rows();
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
   for (const auto& [name, texts] : options.transforms) {
     for (const std::string& text : texts) {
@@ -310,6 +331,7 @@ std::string DataToJson(const TrainingData& data) {
   if (!data.names.columns.empty()) json["table"] = data.names.columns;
   if (!data.names.labels.empty()) json["labels"] = data.names.labels;
   if (!data.names.guessed.empty()) json["guessed"] = data.names.guessed;
+  if (data.rows > 0) json["rows"] = data.rows;
   for (const FileRows& file : data.files) json["files"].push_back({{"name", file.name}, {"rows", file.rows}});
   // A name that is not UTF-8 cannot match a class of other data anyway.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -352,17 +374,22 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
 std::string DifferenceOfData(const std::string& text, const std::string& where, const TrainingData& data) {
   std::vector<FileRows> before;
   std::string classes;
+  int64_t rows = 0;  // older releases did not record them
   try {
     const nlohmann::json then = nlohmann::json::parse(text), now = nlohmann::json::parse(DataToJson(data));
     for (const nlohmann::json& file : then.value("files", nlohmann::json::array()))
       before.push_back({file.at("name").get<std::string>(), file.at("rows").get<int64_t>()});
     classes = DifferenceOfClasses(ClassNamesIn(then), ClassNamesIn(now));
+    rows = then.value("rows", rows);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::kConfig, "cannot read the description of the run's data: " + Escaped(error.what()), where);
   }
   if (!classes.empty()) return classes;
   const std::vector<FileRows>& files = data.files;
-  if (before.empty() || files.empty() || before == files) return "";
+  if (before.empty() || files.empty() || before == files) {
+    if (rows == 0 || data.rows == 0 || rows == data.rows) return "";
+    return "the data had " + Counted(rows, "row") + ", now it has " + std::to_string(data.rows);
+  }
   const auto [then, now] = std::mismatch(before.begin(), before.end(), files.begin(), files.end());
   const auto shown = [](const FileRows& file) { return "'" + Escaped(file.name, 400) + "' with " + std::to_string(file.rows) + " rows"; };
   return "file " + std::to_string(then - before.begin() + 1) + " of the data was " + (then == before.end() ? "none" : shown(*then)) +
@@ -386,16 +413,32 @@ Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& model_feeds, co
   }
   const std::vector<DataFile> files = FilesAt(file.path, file.format);
   const ColumnMap used = ColumnsFor(files.front(), columns, feeds, names, notes);
-  for (const auto& [name, transforms] : fitted) {
-    if (std::any_of(transforms.begin(), transforms.end(), [](const Transform& transform) { return !transform.fill.empty(); }))
-      reading.filled.insert(name);
-  }
+  reading.filled = FilledBy(fitted);
   Dataset data = ReadFeeds(files, feeds, used, reading, names, notes);
-  for (const auto& [name, transforms] : fitted) {
-    for (const Transform& transform : transforms) {
-      if (data.has(name)) Apply(transform, name, false, data);
-    }
+  ApplyRecorded(fitted, data);
+  return data;
+}
+
+TrainingData LoadEvaluationData(const DataOptions& options, const std::vector<Feed>& model_feeds, int64_t seed,
+                                const std::map<std::string, std::vector<Transform>>& fitted, const TrainingNames& names) {
+  const std::vector<Feed> feeds = AsRows(model_feeds);
+  FeedReading reading = ReadingOf(options, model_feeds);
+  reading.filled = FilledBy(fitted);
+  TrainingData data{.columns = options.columns, .fitted = fitted, .names = names};
+  const bool held_back = options.eval.empty();
+  const std::string& path = held_back ? options.train : options.eval;
+  Dataset& read = held_back ? data.train : data.eval;
+  if (path.starts_with(kRandomData)) {
+    read = RandomFeeds(path, options.classes, feeds, held_back ? seed : EvaluationSeed(seed));
+    FitToFeeds(read, feeds, path, reading);
+  } else {
+    const std::vector<DataFile> files = FilesAt(path, options.format);
+    const ColumnMap columns = ColumnsFor(files.front(), options.columns, feeds, names, data.notes);
+    read = ReadFeeds(files, feeds, columns, reading, data.names, data.notes, held_back && files.size() > 1 ? &data.files : nullptr);
   }
+  data.rows = data.train.rows();
+  if (held_back) SplitOff(options.eval_split, seed, data);
+  ApplyRecorded(fitted, data.eval);
   return data;
 }
 

@@ -68,6 +68,7 @@ struct TrainingData {
   std::map<std::string, std::vector<Transform>> fitted;  // in the order in which they are applied
   TrainingNames names;
   std::vector<FileRows> files;     // files to train on, in the order of their rows; empty if there is only one
+  int64_t rows = 0;                // of the data to train on, before a share is held back; 0: unknown
   std::vector<std::string> notes;  // one line each: defaults chosen, NaN in the data
 };
 
@@ -85,8 +86,8 @@ std::string DataToJson(const TrainingData& data);
 void DataFromJson(const std::string& json, const std::string& where, ColumnMap& columns,
                   std::map<std::string, std::vector<Transform>>& fitted, TrainingNames& names);
 
-// The difference between the files and classes recorded by DataToJson and those of `data`, in a sentence; empty if there is none. Single
-// files are not compared, since their rows can be counted. Throws like DataFromJson.
+// The difference between the files, their rows and the classes recorded by DataToJson and those of `data`, in a sentence; empty if there is
+// none. Of single files only the rows are compared. Throws like DataFromJson.
 std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data);
 
 // The columns as data of other formats than tables has them: those that were guessed for a table mean nothing there.
@@ -98,6 +99,12 @@ ColumnMap WithoutGuesses(ColumnMap columns, const TrainingNames& names);
 Dataset LoadFeeds(const DataFile& data, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
                   const DataOptions& options = {}, TrainingNames names = {});
+
+// What LoadTrainingData has evaluated a run with, again: files are read, split and transformed as was recorded then, whatever they would
+// define now. Only for a share that is held back are the files to train on read; `files` and `rows` of the result are theirs then, for
+// DifferenceOfData. `options` has the recorded columns; its transforms are ignored.
+TrainingData LoadEvaluationData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed,
+                                const std::map<std::string, std::vector<Transform>>& fitted, const TrainingNames& names);
 
 // "20%" or "0.2" -> 0.2. Throws Error(kConfig).
 double ParseShare(const std::string& text);

@@ -102,6 +102,45 @@ TEST_F(NamedClassesTest, AreThoseOfTheTrainingDataInOtherData) {
             ErrorCode::kConfig);
 }
 
+// What the training data defined stays as it was recorded, whatever the files would define by now.
+TEST_F(NamedClassesTest, EvaluationDataIsReadAsItWasRecorded) {
+  const std::string rows = "a,b,c\n1,2,cat\n2,2,bee\n3,4,cat\n4,5,bee\n";
+  DataOptions options{
+      .train = Write("a.csv", rows), .eval_split = "tail:25%", .transforms = {{"x", {"standardize"}}}, .classes = {{"y", {3, -100}}}};
+  const TrainingData data = LoadTrainingData(options, kFeeds, 1);
+  const std::string json = DataToJson(data);
+  TrainingNames names;
+  std::map<std::string, std::vector<Transform>> fitted;
+  DataFromJson(json, "", options.columns, fitted, names);
+  const auto again = [&] { return LoadEvaluationData(options, kFeeds, 1, fitted, names); };
+  const auto same = [](const Dataset& read, const Dataset& before) {
+    const Tensor x = read.column("x").Clone(), y = read.column("y").Clone();
+    EXPECT_TRUE(std::ranges::equal(x.as<float>(), before.column("x").as<float>()));
+    EXPECT_TRUE(std::ranges::equal(y.as<int64_t>(), before.column("y").as<int64_t>()));
+  };
+  same(again().eval, data.eval);
+  EXPECT_EQ(DifferenceOfData(json, "", again()), "");
+  // As many rows, of which other numbers would be measured now.
+  Write("a.csv", "a,b,c\n1,2,cat\n2,2,bee\n900,4,cat\n4,5,bee\n");
+  same(again().eval, data.eval);
+  Write("a.csv", rows + "9,9,cat\n");
+  EXPECT_EQ(DifferenceOfData(json, "", again()), "the data had 4 rows, now it has 5");
+  // What older releases recorded.
+  EXPECT_EQ(DifferenceOfData(R"({"columns":{},"transforms":{},"labels":{"y":["bee","cat"]}})", "", again()), "");
+  Write("a.csv", rows + "9,9,ant\n");
+  EXPECT_EQ(ErrorOf([&] { again(); }).message(), "'ant' is not a class of the training data");
+  // The files to train on are not needed for evaluation data in files of its own.
+  options.eval = Write("b.csv", "a,b,c\n4,5,bee\n");
+  options.train = folder_ / "none.csv";
+  same(again().eval, data.eval);
+  for (const bool held_back : {false, true}) {
+    options = {.train = "random:8", .eval = held_back ? "" : "random:2", .eval_split = held_back ? "25%" : ""};
+    options.transforms = {{"x", {"standardize"}}};
+    const TrainingData random = LoadTrainingData(options, kFeeds, 7);
+    same(LoadEvaluationData(options, kFeeds, 7, random.fitted, random.names).eval, random.eval);
+  }
+}
+
 TEST_F(NamedClassesTest, RejectsMixturesAndSurplusNames) {
   EXPECT_EQ(Refused(Write("a.csv", "a,b,c\n1,2,x\n1,2,y\n1,2,x\n1,2,z\n1,2,Z\n"), ":6:3"),
             "'Z' is one name more than the model has classes, 3");

@@ -177,5 +177,43 @@ class TablesTest(unittest.TestCase):
             self.assertEqual(split[metric], trained["eval_" + metric], metric)
 
 
+    def test_a_run_is_evaluated_as_it_was_trained(self):
+        """Whatever classes, transforms and rows its files would have by now."""
+        with open("flowers.csv") as file:
+            table = file.read()
+        words = ["--data", "changing.csv", "--loss", "cross_entropy(logits, kind)", "--transform", "x=standardize", "--epochs", "2"]
+
+        def write(more=""):
+            with open("changing.csv", "w") as file:
+                file.write(table + more)
+
+        def evaluated(run):
+            return self.run_command(["eval", run, "--json"]).stdout
+
+        write()
+        self.run_command(["train", "flowers.onnx", *words, "--eval-split", "25%", "--name", "held"])
+        self.run_command(["train", "flowers.onnx", *words, "--eval-data", "more.csv", "--name", "own"])
+        held, own = evaluated("runs/held"), evaluated("runs/own")
+        write("1,2,3,4,setosa\n1e6,2,3,4,setosa\n")
+        error = self.run_command(["eval", "runs/held"], 5).stderr
+        self.assertIn("has changed: the data had 60 rows, now it has 62", error)
+        self.assertIn("--data test.csv", error)
+        self.assertEqual(evaluated("runs/own"), own)
+        write("1,2,3,4,acetosa\n")
+        self.assertIn("'acetosa' is not a class of the training data", self.run_command(["eval", "runs/held"], 5).stderr)
+        self.assertEqual(evaluated("runs/own"), own)
+        os.remove("changing.csv")
+        self.assertEqual(evaluated("runs/own"), own)
+        write()
+        self.assertEqual(evaluated("runs/held"), held)
+        # Older releases recorded less.
+        with open("runs/held/data.json") as file:
+            recorded = json.load(file)
+        self.assertEqual(recorded.pop("rows"), 60)
+        with open("runs/held/data.json", "w") as file:
+            json.dump(recorded, file)
+        self.assertEqual(evaluated("runs/held"), held)
+
+
 if __name__ == "__main__":
     unittest.main()

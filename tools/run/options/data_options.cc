@@ -56,15 +56,28 @@ std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& 
   return targets;
 }
 
-Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
-                         const std::map<std::string, ClassRange>& classes, std::vector<std::string>& notes) {
+Dataset EvaluationDataOf(const Configuration& configuration, const RecordedData& recorded, const std::vector<Feed>& feeds,
+                         const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes,
+                         std::vector<std::string>& notes) {
   if (configuration.Text("data.eval").empty() && configuration.Text("data.eval_split").empty()) {
     throw Error(ErrorCode::kConfig, "no data is given, and the run has no evaluation data", "", "pass a file: --data test.csv");
   }
   DataOptions options = DataOptionsOf(configuration);
   options.targets = targets;
   options.classes = classes;
-  TrainingData data = LoadTrainingData(options, feeds, configuration.Integer("train.seed"));
+  const int64_t seed = configuration.Integer("train.seed");
+  TrainingData data;
+  if (recorded.json.empty()) {
+    data = LoadTrainingData(options, feeds, seed);
+  } else {
+    options.columns = recorded.columns;
+    data = LoadEvaluationData(options, feeds, seed, recorded.fitted, recorded.names);
+    const std::string difference = options.eval.empty() ? DifferenceOfData(recorded.json, Escaped(recorded.path, 4096), data) : "";
+    if (!difference.empty()) {
+      throw Error(ErrorCode::kData, "the training data, from which the run holds back what it is evaluated on, has changed: " + difference,
+                  Escaped(options.train, 4096), "restore it, or pass the data to evaluate on: --data test.csv");
+    }
+  }
   notes.insert(notes.end(), data.notes.begin(), data.notes.end());
   return std::move(data.eval);
 }

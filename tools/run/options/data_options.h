@@ -25,8 +25,18 @@ std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& g
 // The feeds that are not inputs of the model.
 std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model);
 
-// The evaluation data of a run, as in its training; `targets` and `classes` as in DataOptions. Throws Error(kConfig) if there was none.
-Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
-                         const std::map<std::string, ClassRange>& classes, std::vector<std::string>& notes);
+// What a run has recorded of its data.
+struct RecordedData {
+  std::string json, path;  // of data.json; empty for a plan alone
+  ColumnMap columns;
+  std::map<std::string, std::vector<Transform>> fitted;
+  TrainingNames names;
+};
+
+// The evaluation data of a run, as in its training; `targets` and `classes` as in DataOptions. Throws Error(kConfig) if there was none,
+// Error(kData) if it was held back from training data that has changed since.
+Dataset EvaluationDataOf(const Configuration& configuration, const RecordedData& recorded, const std::vector<Feed>& feeds,
+                         const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes,
+                         std::vector<std::string>& notes);
 
 }  // namespace gradloom

@@ -244,16 +244,18 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
   weights_path_ = weights.path();
   if (fs::is_directory(source.path)) {
     const RunFolder folder = RunFolder::Open(source.path);
-    DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_, names_);
+    recorded_.path = folder.File("data.json");
+    recorded_.json = ReadWholeFile(recorded_.path);
+    DataFromJson(recorded_.json, Escaped(recorded_.path, 4096), recorded_.columns, recorded_.fitted, recorded_.names);
   }
   const NamedTexts& map = configuration_.Named("data.map");
   // Older releases did not record that columns were guessed.
-  for (const auto& [name, columns] : columns_) {
-    if (map.empty()) names_.guessed.insert(name);
+  for (const auto& [name, columns] : recorded_.columns) {
+    if (map.empty()) recorded_.names.guessed.insert(name);
   }
   for (const auto& [name, columns] : map) {
-    columns_[name] = columns[0];
-    names_.guessed.erase(name);
+    recorded_.columns[name] = columns[0];
+    recorded_.names.guessed.erase(name);
   }
   model_ = Model::FromInfo(plan.model, WeightsOf(plan, weights, source.averages, notes_));
 }
@@ -273,7 +275,7 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, c
   if (origin != OriginKind::kFlag && origin != OriginKind::kSet) {
     ImportOptions& import = made.options.import;
     // The data whose arrays tell extents is not a table.
-    const ColumnMap columns = WithoutGuesses(columns_, names_);
+    const ColumnMap columns = WithoutGuesses(recorded_.columns, recorded_.names);
     for (const auto& [symbol, extent] : ExtentsOfData(*made.model, import, data, configuration_.Text("data.format"), columns))
       import.shapes[symbol] = extent;
   }
@@ -297,7 +299,8 @@ Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, st
                            const std::map<std::string, ClassRange>& classes) const {
   DataOptions options{.classes = classes, .targets = TargetsAmong(compiled.feeds, *compiled.graph.graph)};
   ChooseOnDemand(configuration_, options);
-  return LoadFeeds({data, configuration_.Text("data.format")}, compiled.feeds, columns_, fitted_, notes, options, names_);
+  return LoadFeeds({data, configuration_.Text("data.format")}, compiled.feeds, recorded_.columns, recorded_.fitted, notes, options,
+                   recorded_.names);
 }
 
 TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
@@ -343,8 +346,8 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool co
   MetricSpec compared = confusion ? ComparedClasses() : MetricSpec();
   const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
   const std::map<std::string, ClassRange> classes = ClassesOf(compiled.options.recipe, *compiled.graph.graph);
-  const Dataset rows =
-      !data.empty() ? Load(data, compiled, notes, classes) : EvaluationDataOf(configuration_, compiled.feeds, targets, classes, notes);
+  const Dataset rows = !data.empty() ? Load(data, compiled, notes, classes)
+                                     : EvaluationDataOf(configuration_, recorded_, compiled.feeds, targets, classes, notes);
   Session session = compiled.Start(EntryKind::kEval, rows.rows(), &job);
   compared.threads = session.host_threads();
   if (confusion) made.confusion.emplace(std::move(compared));
@@ -375,9 +378,9 @@ MetricSpec TrainedModel::ComparedClasses() const {
 }
 
 std::vector<std::string> TrainedModel::NamesOfClasses(const std::string& target, int64_t count) const {
-  const auto found = names_.labels.find(target);
+  const auto found = recorded_.names.labels.find(target);
   // A folder of images has one target.
-  std::vector<std::string> names = found != names_.labels.end() ? found->second : names_.classes;
+  std::vector<std::string> names = found != recorded_.names.labels.end() ? found->second : recorded_.names.classes;
   for (int64_t c = std::ssize(names); c < count; ++c) names.push_back(std::to_string(c));
   return names;
 }
@@ -465,8 +468,8 @@ std::map<std::string, std::string> TrainedModel::TransformedTargets() const {
   };
   std::map<std::string, std::string> targets;
   for (const LossInfo& loss : losses_) {
-    const auto fitted = fitted_.find(loss.target);
-    if (loss.output.empty() || loss.classes || fitted == fitted_.end()) continue;
+    const auto fitted = recorded_.fitted.find(loss.target);
+    if (loss.output.empty() || loss.classes || fitted == recorded_.fitted.end()) continue;
     if (std::ranges::any_of(fitted->second, changes)) targets.emplace(loss.output, loss.target);
   }
   return targets;
@@ -479,7 +482,7 @@ void TrainedModel::UndoTransforms(const std::map<std::string, std::string>& targ
     Tensor& tensor = found->second;
     const int64_t elements = tensor.elements() / std::max<int64_t>(tensor.shape().rank() > 0 ? tensor.shape()[0] : 1, 1);
     if (tensor.dtype() != DType::kFloat32) tensor = Converted(tensor.view(), DType::kFloat32);
-    const std::vector<Transform>& transforms = fitted_.at(target);
+    const std::vector<Transform>& transforms = recorded_.fitted.at(target);
     for (auto of_rows = transforms.rbegin(); of_rows != transforms.rend(); ++of_rows) {
       const std::string& text = of_rows->row_transform;
       if (!text.empty() && !IsArithmetic(text)) continue;

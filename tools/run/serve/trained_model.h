@@ -15,6 +15,7 @@
 #include "runtime/session/session.h"
 #include "runtime/session/trainer.h"
 #include "tools/config/configuration.h"
+#include "tools/run/options/data_options.h"
 #include "tools/run/serve/generation.h"
 #include "tools/run/serve/predictions.h"
 #include "tools/run/train/stored_tensors.h"
@@ -112,9 +113,7 @@ class TrainedModel {
   std::vector<std::string> notes_;
   std::string weights_path_;
   std::optional<Model> model_;  // with the weights
-  ColumnMap columns_;
-  std::map<std::string, std::vector<Transform>> fitted_;
-  TrainingNames names_;
+  RecordedData recorded_;
   std::vector<LossInfo> losses_;  // of the plan
 };
 
