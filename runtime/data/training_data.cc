@@ -15,6 +15,7 @@
 #include "runtime/base/philox.h"
 #include "runtime/base/read_number.h"
 #include "runtime/base/suggestion.h"
+#include "runtime/data/csv.h"
 #include "runtime/data/data_files.h"
 #include "runtime/data/feed_files.h"
 #include "runtime/data/image_step_names.h"
@@ -394,6 +395,37 @@ std::string DifferenceOfData(const std::string& text, const std::string& where, 
   const auto shown = [](const FileRows& file) { return "'" + Escaped(file.name, 400) + "' with " + std::to_string(file.rows) + " rows"; };
   return "file " + std::to_string(then - before.begin() + 1) + " of the data was " + (then == before.end() ? "none" : shown(*then)) +
          ", now it is " + (now == files.end() ? "none" : shown(*now)) + ": the rows would be in a different order";
+}
+
+std::string ChangesOfFeeds(const std::string& text, const std::string& where, const TrainingData& data) {
+  std::map<std::string, std::string> changed;  // by what has changed: the feeds
+  const auto note = [&](const std::string& what, const std::string& feed) {
+    std::string& feeds = changed[what];
+    feeds += (feeds.empty() ? "" : ", ") + ("'" + Escaped(feed) + "'");
+  };
+  try {
+    const nlohmann::json then = nlohmann::json::parse(text), now = nlohmann::json::parse(DataToJson(data));
+    // Other tables may have more columns, and the columns in another order. What has no column has the feed's own name.
+    const auto selected = [](const nlohmann::json& json, const std::string& feed) {
+      return CsvWrittenOut(json.at("columns").value(feed, feed), json.value("table", std::vector<std::string>()));
+    };
+    const auto transforms = [](const nlohmann::json& json, const std::string& feed) {
+      return json.at("transforms").value(feed, nlohmann::json());
+    };
+    std::set<std::string> feeds;
+    for (const nlohmann::json* json : {&then, &now}) {
+      for (const char* kind : {"columns", "transforms"}) {
+        for (const auto& [feed, value] : json->at(kind).items()) feeds.insert(feed);
+      }
+    }
+    for (const std::string& feed : feeds) {
+      if (selected(then, feed) != selected(now, feed)) note("columns", feed);
+      if (transforms(then, feed) != transforms(now, feed)) note("transforms", feed);
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kConfig, "cannot read the description of the run's data: " + Escaped(error.what()), where);
+  }
+  return JoinedTexts(changed, [](const auto& change) { return "the " + change.first + " of " + change.second; });
 }
 
 ColumnMap WithoutGuesses(ColumnMap columns, const TrainingNames& names) {

@@ -90,6 +90,10 @@ void DataFromJson(const std::string& json, const std::string& where, ColumnMap& 
 // none. Of single files only the rows are compared. Throws like DataFromJson.
 std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data);
 
+// What a model was fed by the columns and transforms recorded by DataToJson and is fed otherwise by those of `data`: "the columns of 'x',
+// the transforms of 'y'"; empty if that is nothing. Throws like DataFromJson.
+std::string ChangesOfFeeds(const std::string& json, const std::string& where, const TrainingData& data);
+
 // The columns as data of other formats than tables has them: those that were guessed for a table mean nothing there.
 ColumnMap WithoutGuesses(ColumnMap columns, const TrainingNames& names);
 

@@ -28,6 +28,26 @@ TEST_F(TableDataTest, LastColumnIsTheDefaultTarget) {
   EXPECT_TRUE(said.notes.empty());
 }
 
+TEST_F(TableDataTest, TellsWhatAModelIsFedOtherwise) {
+  const auto load = [&](const std::string& text, const ColumnMap& columns, const std::vector<std::string>& transforms = {"standardize"}) {
+    return LoadTrainingData({.train = Write("a.csv", text), .columns = columns, .transforms = {{"x", transforms}}}, kFeeds, 1);
+  };
+  const std::string text = "a,b,c\n1,2,0\n3,5,1\n";
+  const std::string json = DataToJson(load(text, {{"x", "a..b"}, {"y", "c"}}));
+  const auto changes = [&](const TrainingData& data) { return ChangesOfFeeds(json, "", data); };
+  // The same columns, however they are named or placed.
+  EXPECT_EQ(changes(load(text, {{"x", "0..1"}, {"y", "c"}})), "");
+  EXPECT_EQ(changes(load(text, {})), "");
+  EXPECT_EQ(changes(load("c,a,b,d\n0,1,2,9\n1,3,5,9\n", {{"x", "a..b"}, {"y", "c"}})), "");
+  EXPECT_EQ(changes(load("b,a,c\n2,1,0\n5,3,1\n", {{"x", "b..a"}, {"y", "c"}})), "the columns of 'x', the transforms of 'x'");
+  EXPECT_EQ(changes(load("a,c,b\n1,0,2\n3,1,5\n", {{"x", "a,b"}, {"y", "b"}})), "the columns of 'y'");
+  // The same transform of other numbers, more of them, and none.
+  EXPECT_EQ(changes(load("a,b,c\n1,2,0\n3,6,1\n", {})), "the transforms of 'x'");
+  EXPECT_EQ(changes(load(text, {}, {"standardize", "scale 2"})), "the transforms of 'x'");
+  EXPECT_EQ(changes(load(text, {}, {})), "the transforms of 'x'");
+  EXPECT_EQ(ErrorOf([&] { ChangesOfFeeds("{", "data.json", load(text, {})); }).where(), "data.json");
+}
+
 // Each format has its own defaults, also for data that is read later.
 TEST_F(TableDataTest, GuessedColumnsAreThoseOfTablesOnly) {
   const std::string table = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n"), arrays = folder_ / "a.npz";

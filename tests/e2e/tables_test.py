@@ -177,6 +177,41 @@ class TablesTest(unittest.TestCase):
             self.assertEqual(split[metric], trained["eval_" + metric], metric)
 
 
+    def test_a_resumed_run_records_what_it_trains_with(self):
+        words = ["--data", "measured.csv", "--eval-data", "more.csv", "--map", "kind=kind", "--loss", "cross_entropy(logits, kind)"]
+        warning = "warning the run goes on with other inputs or targets than it has trained with: "
+
+        def write(scale):
+            with open("flowers.csv") as file, open("measured.csv", "w") as changed:
+                changed.write(file.readline())
+                for line in file:
+                    first, rest = line.split(",", 1)
+                    changed.write(f"{float(first) * scale},{rest}")
+
+        def check():
+            """The run's last evaluation, and those by what it has recorded."""
+            with open("runs/measured/results.csv") as file:
+                last = float(file.read().split()[-1].split(",")[-1])
+            for data in ([], ["--data", "more.csv"]):
+                loss = json.loads(self.run_command(["eval", "runs/measured", "--json", *data]).stdout)["loss"]
+                self.assertAlmostEqual(loss, last, delta=1e-5, msg=data)
+
+        write(1)
+        self.run_command(["train", "flowers.onnx", *words, "--map", "x=a..d", "--epochs", "1", "--name", "measured"])
+        said = self.run_command(["resume", "runs/measured", "--epochs", "2", "--transform", "x=standardize"]).stderr
+        self.assertIn(warning + "the transforms of 'x';", said)
+        check()
+        said = self.run_command(["train", "flowers.onnx", *words, "--epochs", "3", "--name", "measured", "--resume", "auto",
+                                 "--transform", "x=standardize", "--map", "x=d,c,b,a"]).stderr
+        self.assertIn(warning + "the columns of 'x', the transforms of 'x';", said)
+        check()
+        # Without an option, other numbers are measured if the file has them.
+        self.assertNotIn(warning, self.run_command(["resume", "runs/measured", "--epochs", "4"]).stderr)
+        write(10)
+        self.assertIn(warning + "the transforms of 'x';", self.run_command(["resume", "runs/measured", "--epochs", "5"]).stderr)
+        check()
+        self.assertNotIn(warning, self.run_command(["resume", "runs/measured", "--from", "start"]).stderr)
+
     def test_a_run_is_evaluated_as_it_was_trained(self):
         """Whatever classes, transforms and rows its files would have by now."""
         with open("flowers.csv") as file:

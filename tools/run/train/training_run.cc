@@ -117,13 +117,15 @@ class TrainingRun {
     for (const std::string& change : options.changed) log_.Line("config  " + change);
     // A changed plan is written again, with its initial weights.
     if (options.changed.empty()) ReleaseInitialPlan();
-    if (checkpoints_->Restore(options.from, !options.changed.empty())) {
+    const bool restored = checkpoints_->Restore(options.from, !options.changed.empty());
+    if (restored) {
       if (snapshot_) CopyState(*snapshot_, *session_);
       log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
     } else {
       log_.Line("resume  from the start: nothing has been saved yet");
     }
     WriteEnvironment(ResumedEnvironment());
+    RecordData(restored);
     if (!options.changed.empty()) {
       WriteFileAtomically(folder_->ConfigPath(), ConfigurationOfRun());
       WritePlan(*set_up_.plan, folder_->PlanPath());
@@ -230,6 +232,21 @@ class TrainingRun {
     WriteEnvironment("environment.json");
     WritePlan(*set_up_.plan, folder_->PlanPath());
     log_.AttachFile(folder_->File("log.txt"));
+  }
+
+  // Records what a resumed run trains with from now on, and warns if that is not what it has trained with.
+  void RecordData(bool trained) {
+    const std::string path = folder_->File("data.json"), data = DataToJson(set_up_.data) + "\n";
+    const std::string before = std::filesystem::exists(path) ? ReadWholeFile(path) : "";
+    if (before == data) return;
+    if (trained) {
+      const std::string changes = ChangesOfFeeds(before, Escaped(path, 4096), set_up_.data);
+      if (!changes.empty()) {
+        log_.Line("warning the run goes on with other inputs or targets than it has trained with: " + changes +
+                  "; if no option asks for that, the data has changed");
+      }
+    }
+    WriteFileAtomically(path, data);
   }
 
   // The file for the environment of a process that resumes the run. A run that ended before it began is started again with the first file,
