@@ -119,6 +119,11 @@ class UseTest(unittest.TestCase):
         words[words.index("--epochs") + 1] = "2"
         list(map(json.loads, self.run_command(words).stderr.splitlines()))
 
+    def test_a_complete_run_reports_its_last_epoch_again(self):
+        first, again = (self.json([*TRAIN_LONG, "--name", "reported", "--resume", "auto", "--json"]) for _ in range(2))
+        for key in ("steps", "train_loss", "eval_loss", "eval_accuracy", "eval_auroc", "best", "best_step"):
+            self.assertEqual(again[key], first[key], key)
+
     def test_resume_after_an_early_stop(self):
         said = self.run_command([*TRAIN_LONG, "--lr", "0", "--early-stop", "1", "--name", "stopped_early"]).stderr
         self.assertIn("gradloom resume runs/stopped_early --early-stop 0", said)

@@ -11,12 +11,14 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "runtime/base/file.h"
 #include "runtime/base/file_calls.h"
+#include "runtime/base/read_number.h"
 #include "tools/run/records/csv_line.h"
 #include "tools/run/records/environment.h"
 #include "tools/screen/screen.h"
@@ -60,6 +62,24 @@ void TruncateFile(const std::string& path, uint64_t bytes) {
   if (error || size <= bytes) return;
   std::filesystem::resize_file(path, bytes, error);
   if (error) throw WriteError("cannot truncate the file", path, error.value());
+}
+
+// The losses and the evaluation of a row of results.csv.
+EpochReport EpochOf(const std::vector<std::string>& columns, const std::vector<std::string>& row) {
+  EpochReport epoch{.train_loss = std::numeric_limits<double>::quiet_NaN()};
+  for (size_t i = 0; i < std::min(columns.size(), row.size()); ++i) {
+    const std::optional<double> value = ReadNumber<double>(row[i]);
+    if (!value) continue;
+    const std::string_view name = columns[i];
+    if (name == "train/loss") {
+      epoch.train_loss = *value;
+    } else if (name.starts_with("train/")) {
+      epoch.terms.emplace(name.substr(6), *value);
+    } else if (name.starts_with("eval/")) {
+      epoch.eval.emplace(name.substr(5), *value);
+    }
+  }
+  return epoch;
 }
 
 // Some file systems (ext4) write a file when it replaces another one, which takes longer than a short epoch, too. Between steps of one
@@ -201,6 +221,9 @@ void RunRecords::OpenResults() {
     csv_.emplace(path);
   }
   csv_lines_ = std::count(text.begin(), text.end(), '\n');
+  if (csv_lines_ < 2) return;
+  const std::string_view rows = std::string_view(text).substr(0, text.rfind('\n'));
+  last_epoch_ = EpochOf(columns_, CsvFields(rows.substr(rows.rfind('\n') + 1)));
 }
 
 void RunRecords::Write(const std::function<void()>& write) {

@@ -78,6 +78,9 @@ class RunRecords : public TrainerObserver {
   // One line of text with the sizes of the files and the running mean for the next line.
   std::string state() const;
 
+  // The losses and the evaluation of the last epoch that results.csv had when it was opened; nullopt if it had none.
+  const std::optional<EpochReport>& last_epoch() const { return last_epoch_; }
+
   // The number of records that were left out.
   int64_t lost() const { return lost_; }
 
@@ -105,6 +108,7 @@ class RunRecords : public TrainerObserver {
   std::optional<LineFile> json_, csv_;
   std::vector<std::string> columns_;  // of results.csv
   int64_t csv_lines_ = 0;             // of it, with the header
+  std::optional<EpochReport> last_epoch_;
   std::unique_ptr<EventFile> events_;
   // memory.json: when it was written, and after which step; nullopt: not yet.
   std::optional<std::chrono::steady_clock::time_point> memory_written_;

@@ -19,7 +19,7 @@ struct RunEnding {
   StopReason stopped = StopReason::kDone;
   int signal = 0;                                  // the signal that stopped it
   std::optional<std::pair<double, int64_t>> best;  // the best watched value, and its step
-  std::optional<EpochReport> last_epoch;           // nullopt if a resumed run had nothing to do
+  std::optional<EpochReport> last_epoch;           // the last one that has ended, also before a resume; nullopt: none has
   int64_t batches_left_out = 0;                    // batches whose loss was not finite
   double seconds = 0;                              // total, from the first line on
   double train_seconds = 0, save_seconds = 0, waited_seconds = 0;

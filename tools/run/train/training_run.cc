@@ -416,6 +416,7 @@ class TrainingRun {
     const int64_t gpu_bytes = PlannedGpuBytes();
     std::optional<RunRecords> recorder;
     OpenRecords(gpu_bytes, recorder);
+    ending_.last_epoch = recorder->last_epoch();
     screen_.emplace(log_, configuration_, set_up_);
     instruments_->Begin(configuration_, *session_, folder_->path(), set_up_.model_path, *checkpoints_);
     std::vector<TrainerObserver*> listening = instruments_->first();
