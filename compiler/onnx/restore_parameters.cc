@@ -13,31 +13,12 @@
 
 #include "compiler/onnx/matrix.h"
 #include "compiler/onnx/module_signature.h"
+#include "compiler/onnx/restore_norms.h"
 #include "compiler/onnx/standard_domain.h"
 #include "compiler/onnx/torch_source.h"
 
 namespace gradloom {
 namespace {
-
-// A call in torch.export's graph: the operator without overload ("linear"), and the names of the operands that are tensors.
-struct TorchCall {
-  std::string_view op;
-  std::vector<std::string_view> operands;
-
-  explicit TorchCall(std::string_view source) {
-    constexpr std::string_view kTarget = "target=torch.ops.aten.", kArguments = "(args = (";
-    const size_t target = source.find(kTarget), arguments = source.find(kArguments);
-    if (target == std::string_view::npos || arguments == std::string_view::npos || arguments < target) return;
-    const size_t begin = target + kTarget.size();
-    op = source.substr(begin, source.find_first_of(".]", begin) - begin);
-    const auto is_name = [](char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-    for (size_t at = source.find('%', arguments); at != std::string_view::npos; at = source.find('%', at)) {
-      const size_t first = ++at;
-      while (at < source.size() && is_name(source[at])) ++at;
-      operands.push_back(source.substr(first, at - first));
-    }
-  }
-};
 
 // Which operand of a call each input of a node holds; -1: none of those that matter here.
 struct NodeOfCall {
@@ -69,17 +50,8 @@ constexpr NodeOfCall kNodesOfCalls[] = {
     {"div", "Div", {0, 1, -1, -1, -1}},
 };
 
-// conv2d, convolution, conv_transpose1d; layer_norm, native_layer_norm; batch_norm, _native_batch_norm_legit_no_training ...
-std::string_view FamilyOf(std::string_view op) {
-  if (op.starts_with("conv")) return "conv";
-  for (const std::string_view norm : {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"}) {
-    if (op.find(norm) != std::string_view::npos) return norm;
-  }
-  return op;
-}
-
 const NodeOfCall* FormOf(const TorchCall& call, const onnx::NodeProto& node) {
-  const std::string_view family = FamilyOf(call.op);
+  const std::string_view family = call.family();
   for (const NodeOfCall& form : kNodesOfCalls) {
     if (form.call != family || form.node != node.op_type()) continue;
     // With a number instead of a tensor, the places of the operands tell nothing.
@@ -87,13 +59,6 @@ const NodeOfCall* FormOf(const TorchCall& call, const onnx::NodeProto& node) {
     return binary && call.operands.size() != 2 ? nullptr : &form;
   }
   return nullptr;
-}
-
-int64_t IntOf(const onnx::NodeProto& node, const char* name, int64_t absent) {
-  for (const onnx::AttributeProto& attribute : node.attribute()) {
-    if (attribute.name() == name) return attribute.i();
-  }
-  return absent;
 }
 
 // Such values are often equal without being one tensor.
@@ -389,12 +354,7 @@ class Restorer {
   const Tensor& DataOf(const std::string& name) const { return file_.tensors.at(initializers_.find(name)->second).data; }
 
   void AddInitializer(const std::string& name, Tensor data, int32_t data_type) {
-    onnx::TensorProto& tensor = *graph_.add_initializer();
-    tensor.set_name(name);
-    tensor.set_data_type(data_type);
-    for (int64_t extent : data.shape().dims()) tensor.add_dims(extent);
-    file_.tensors.emplace(&tensor, ModelTensor{name, std::move(data)});
-    initializers_.emplace(name, &tensor);
+    initializers_.emplace(name, &gradloom::AddInitializer(file_, name, std::move(data), data_type));
   }
 
   // `source`: the tensor of the module that this is another form of, if any.
@@ -431,7 +391,10 @@ class Restorer {
 
 std::vector<std::string> RestoreParameters(ModelFile& file) {
   // An algorithm of the file's own updates its initializers by name.
-  return file.proto.training_info_size() > 0 ? std::vector<std::string>() : Restorer(file).Run();
+  if (file.proto.training_info_size() > 0) return {};
+  std::vector<std::string> restored = RestoreNorms(file);
+  for (std::string& name : Restorer(file).Run()) restored.push_back(std::move(name));
+  return restored;
 }
 
 }  // namespace gradloom

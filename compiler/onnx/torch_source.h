@@ -1,11 +1,10 @@
 // What PyTorch's exporter notes about the origin of a node. Private to compiler/onnx.
 #pragma once
 
-#include <charconv>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "onnx/onnx_pb.h"
 
@@ -23,19 +22,23 @@ inline std::string_view TorchSource(const onnx::NodeProto& node) {
 
 // The row of a table without a gradient (padding_idx), if the node is a lookup of an nn.Embedding that has one:
 // ... aten.embedding.default](args = (%p_weight, %ids, 0), kwargs = {})
-inline std::optional<int64_t> PaddingRow(const onnx::NodeProto& node) {
-  constexpr std::string_view kCall = "aten.embedding.default](args = (";
-  const std::string_view source = TorchSource(node);
-  const size_t call = source.find(kCall);
-  if (call == std::string_view::npos) return std::nullopt;
-  const std::string_view arguments = source.substr(call + kCall.size());
-  size_t row = arguments.find(", ");
-  if (row != std::string_view::npos) row = arguments.find(", ", row + 2);
-  if (row == std::string_view::npos) return std::nullopt;
-  int64_t number = 0;
-  const char *const begin = arguments.data() + row + 2, *const end = arguments.data() + arguments.size();
-  const auto [rest, error] = std::from_chars(begin, end, number);
-  return error == std::errc() && rest != end && (*rest == ')' || *rest == ',') && number >= 0 ? std::optional(number) : std::nullopt;
-}
+std::optional<int64_t> PaddingRow(const onnx::NodeProto& node);
+
+// A call in torch.export's graph: the operator without overload ("linear"), the names of the operands that are tensors, and all arguments
+// as text. Empty for any other line. Borrows `source`.
+struct TorchCall {
+  std::string_view op;
+  std::vector<std::string_view> operands;
+  std::string_view arguments;
+
+  explicit TorchCall(std::string_view source);
+
+  // "conv" for conv2d, convolution, conv_transpose1d; "layer_norm" for native_layer_norm; "batch_norm" for
+  // _native_batch_norm_legit_no_training; and so on. Otherwise the operator.
+  std::string_view family() const;
+};
+
+// An integer attribute.
+int64_t IntOf(const onnx::NodeProto& node, std::string_view name, int64_t absent);
 
 }  // namespace gradloom

@@ -15,6 +15,7 @@ import safetensors.numpy
 
 GRADLOOM, FOLDER = os.path.abspath(sys.argv.pop(1)), os.path.abspath(os.path.dirname(sys.argv.pop(1)))
 FILES = [(name, exporter) for name in ("norms", "layers", "images") for exporter in ("default", "older")]
+FILES.append(("blocks", "default"))
 
 
 def run(words, code=0):
@@ -101,7 +102,7 @@ class MergedTest(unittest.TestCase):
             shutil.rmtree(os.path.join(self.out, "run"))
 
     def test_weights_of_the_module_fit(self):
-        for name in ("norms", "layers", "images"):
+        for name in ("norms", "layers", "images", "blocks"):
             after = after_of(np.load(os.path.join(FOLDER, f"{name}.npz")))
             weights = os.path.join(self.out, "module.safetensors")
             safetensors.numpy.save_file(after, weights)

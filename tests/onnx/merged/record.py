@@ -85,6 +85,25 @@ class Images(nn.Module):
     shape = (2, 8, 8)
 
 
+class Blocks(nn.Module):
+    """Normalizations that the default exporter folds into the layers before them."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(2, 4, 3, bias=False), nn.Conv2d(4, 4, 3, padding=1, groups=2, bias=False)
+        self.up, self.fc = nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), nn.Linear(6, 5, bias=False)
+        self.bn1, self.bn2, self.bn3 = nn.BatchNorm2d(4), nn.BatchNorm2d(4, eps=1e-3), nn.BatchNorm2d(6, momentum=0.2)
+        self.bn4, self.out = nn.BatchNorm1d(5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = self.bn1(self.conv1(x)).relu()
+        x = self.bn3(self.up(x + self.bn2(self.conv2(x)))).relu()
+        return self.out(self.bn4(self.fc(x.mean((2, 3)))).tanh())
+
+    shape = (2, 8, 8)
+    only_default = True
+
+
 class Words(nn.Module):
     """An embedding whose row 0 has no gradient, which only the default exporter says."""
 
@@ -97,6 +116,7 @@ class Words(nn.Module):
 
     shape = (5,)
     words = 7
+    only_default = True
 
 
 def record(name, module):
@@ -108,7 +128,7 @@ def record(name, module):
     model.eval()
     torch.onnx.export(model, (x[:2],), str(HERE / f"{name}_default.onnx"), input_names=["x"], output_names=["out"],
                       dynamic_shapes=({0: torch.export.Dim("N", min=1, max=64)},), external_data=False, verbose=False)
-    if not words:
+    if not getattr(module, "only_default", False):
         torch.onnx.export(model, (x[:2],), str(HERE / f"{name}_older.onnx"), input_names=["x"], output_names=["out"],
                           dynamic_axes={"x": {0: "N"}, "out": {0: "N"}}, dynamo=False, opset_version=17)
     model.train()
@@ -128,5 +148,5 @@ def record(name, module):
 
 
 if __name__ == "__main__":
-    for name, module in (("norms", Norms), ("layers", Layers), ("images", Images), ("words", Words)):
+    for name, module in (("norms", Norms), ("layers", Layers), ("images", Images), ("blocks", Blocks), ("words", Words)):
         record(name, module)
