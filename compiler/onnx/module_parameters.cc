@@ -30,19 +30,19 @@ std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
   const ModuleSignature module(graph);
   std::map<std::string, bool> kinds;
   if (module.parameters.empty()) return kinds;
-  std::map<std::string_view, Names> sources;
+  std::map<std::string_view, NameSet> sources;
   for (const onnx::ValueInfoProto& info : graph.value_info()) {
-    if (Names names = SourcesOf(info); !names.empty()) sources.emplace(info.name(), std::move(names));
+    if (NameSet names = SourcesOf(info); !names.empty()) sources.emplace(info.name(), std::move(names));
   }
   // Whether the graph has all parameters, directly or in values computed from them. The default exporter keeps one of several tensors with
   // equal elements, so a running mean of zeros may also be a bias.
-  Names kept;
+  NameSet kept;
   for (const onnx::TensorProto& tensor : graph.initializer()) {
     kept.insert(tensor.name());
     if (const auto found = sources.find(tensor.name()); found != sources.end()) kept.insert(found->second.begin(), found->second.end());
   }
   const bool sure = std::includes(kept.begin(), kept.end(), module.parameters.begin(), module.parameters.end());
-  const auto any_of = [](const Names& names, const Names& these) {
+  const auto any_of = [](const NameSet& names, const NameSet& these) {
     return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return these.contains(name); });
   };
   for (const onnx::TensorProto& tensor : graph.initializer()) {
@@ -67,7 +67,7 @@ std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
 std::map<std::string, std::string> DividedParameters(const ModelFile& file) {
   const onnx::GraphProto& graph = file.proto.graph();
   const ModuleSignature module(graph);
-  std::map<std::string_view, Names> sources;
+  std::map<std::string_view, NameSet> sources;
   for (const onnx::ValueInfoProto& info : graph.value_info()) sources.emplace(info.name(), SourcesOf(info));
   const auto elements = [&](const onnx::TensorProto& of) {
     const auto found = file.tensors.find(&of);

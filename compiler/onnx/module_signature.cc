@@ -15,8 +15,8 @@ std::string_view NoteOf(const auto& notes, std::string_view key) {
 }
 
 // Returns the names in a list in Python's notation: ['l.weight', 'mask']
-Names NamesIn(std::string_view list) {
-  Names names;
+NameSet NamesIn(std::string_view list) {
+  NameSet names;
   for (size_t at = list.find('\''); at != std::string_view::npos; at = list.find('\'', at + 1)) {
     const size_t end = std::min(list.find('\'', at + 1), list.size());
     names.emplace(list.substr(at + 1, end - at - 1));
@@ -42,6 +42,6 @@ ModuleSignature::ModuleSignature(const onnx::GraphProto& graph) {
   }
 }
 
-Names SourcesOf(const onnx::ValueInfoProto& info) { return NamesIn(NoteOf(info.metadata_props(), kFoldedFrom)); }
+NameSet SourcesOf(const onnx::ValueInfoProto& info) { return NamesIn(NoteOf(info.metadata_props(), kFoldedFrom)); }
 
 }  // namespace gradloom

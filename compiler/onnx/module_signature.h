@@ -11,14 +11,14 @@
 
 namespace gradloom {
 
-using Names = std::set<std::string, std::less<>>;
+using NameSet = std::set<std::string, std::less<>>;
 
 // From lines such as p_l_weight: PARAMETER target='l.weight'. Empty for files of other exporters.
 struct ModuleSignature {
   explicit ModuleSignature(const onnx::GraphProto& graph);
 
-  Names parameters;
-  Names others;                                               // buffers, and tensors written in the code
+  NameSet parameters;
+  NameSet others;                                             // buffers, and tensors written in the code
   std::map<std::string, std::string, std::less<>> arguments;  // by the name that stands for them in torch.export's graph (p_l_weight)
 };
 
@@ -26,6 +26,6 @@ struct ModuleSignature {
 inline constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 
 // Those tensors.
-Names SourcesOf(const onnx::ValueInfoProto& info);
+NameSet SourcesOf(const onnx::ValueInfoProto& info);
 
 }  // namespace gradloom

@@ -37,12 +37,12 @@ constexpr NodeOfCall kNodesOfCalls[] = {
     {"layer_norm", "LayerNormalization", {-1, 1, 2, -1, -1}},
     {"batch_norm", "BatchNormalization", {-1, 1, 2, 3, 4}},
     {"group_norm", "GroupNormalization", {-1, 1, 2, -1, -1}},
-    {"group_norm", "Mul", {1, 1, -1, -1, -1}, .is_vector = true},
-    {"group_norm", "Add", {2, 2, -1, -1, -1}, .is_vector = true},
+    {"group_norm", "Mul", {1, 1, -1, -1, -1}, true},
+    {"group_norm", "Add", {2, 2, -1, -1, -1}, true},
     {"instance_norm", "InstanceNormalization", {-1, 1, 2, -1, -1}},
     {"rms_norm", "RMSNormalization", {-1, 1, -1, -1, -1}},
     {"rms_norm", "Mul", {1, 1, -1, -1, -1}},
-    {"prelu", "PRelu", {-1, 1, -1, -1, -1}, .is_vector = true},
+    {"prelu", "PRelu", {-1, 1, -1, -1, -1}, true},
     {"embedding", "Gather", {0, -1, -1, -1, -1}},
     {"mul", "Mul", {0, 1, -1, -1, -1}},
     {"add", "Add", {0, 1, -1, -1, -1}},
@@ -96,7 +96,7 @@ class Restorer {
  private:
   // A tensor is not missing if the file has it, or something that was computed from it.
   void FindMissing() {
-    Names kept;
+    NameSet kept;
     for (const auto& [name, tensor] : initializers_) kept.insert(name);
     for (const onnx::ValueInfoProto& info : graph_.value_info()) {
       if (initializers_.contains(info.name())) kept.merge(SourcesOf(info));
@@ -301,7 +301,7 @@ class Restorer {
 
   // Whether the layers of these two matrices have biases that are different tensors of the module.
   bool HaveOwnBiases(const Readers& readers, const std::string& a, const std::string& b) {
-    const Names &of_a = BiasesOf(readers, a), &of_b = BiasesOf(readers, b);
+    const NameSet &of_a = BiasesOf(readers, a), &of_b = BiasesOf(readers, b);
     return !of_a.empty() && !of_b.empty() && std::ranges::none_of(of_b, [&](const std::string& bias) { return of_a.contains(bias); });
   }
 
@@ -321,7 +321,7 @@ class Restorer {
   }
 
   // What is added to products with a matrix.
-  const Names& BiasesOf(const Readers& readers, const std::string& weight) {
+  const NameSet& BiasesOf(const Readers& readers, const std::string& weight) {
     const auto [at, fresh] = biases_.try_emplace(weight);
     if (!fresh) return at->second;
     for (const onnx::NodeProto* product : readers.of(weight)) {
@@ -377,13 +377,13 @@ class Restorer {
   onnx::GraphProto& graph_;
   const ModuleSignature module_;
   std::map<std::string, const onnx::TensorProto*, std::less<>> initializers_;
-  std::set<std::string, std::less<>> taken_;                 // names of values
-  std::map<std::string, std::string, std::less<>> missing_;  // by argument of torch.export's graph
+  std::set<std::string, std::less<>> taken_;  // names of values
+  NameSet missing_;                           // of the module's tensors
   std::map<std::string, Shape> made_;
-  std::map<std::string, Names> biases_;        // by matrix
+  std::map<std::string, NameSet> biases_;      // by matrix
   std::map<std::string, std::string> values_;  // the results of forms_, by what they are
   std::vector<onnx::NodeProto> forms_;
-  Names replaced_;  // initializers
+  NameSet replaced_;  // initializers
   std::vector<std::string> restored_;
 };
 

@@ -23,7 +23,7 @@ class CopyNames {
  public:
   explicit CopyNames(const onnx::GraphProto& graph) : module_(graph) {
     for (const onnx::ValueInfoProto& info : graph.value_info()) {
-      if (Names names = SourcesOf(info); !names.empty()) sources_.emplace(info.name(), std::move(names));
+      if (NameSet names = SourcesOf(info); !names.empty()) sources_.emplace(info.name(), std::move(names));
     }
   }
 
@@ -40,12 +40,12 @@ class CopyNames {
 
   bool MayBeCopyOf(const std::string& name, const std::string& source) const {
     const auto noted = sources_.find(name);
-    return noted == sources_.end() || noted->second == Names{source};
+    return noted == sources_.end() || noted->second == NameSet{source};
   }
 
  private:
   const ModuleSignature module_;
-  std::map<std::string, Names> sources_;
+  std::map<std::string, NameSet> sources_;
 };
 
 }  // namespace
