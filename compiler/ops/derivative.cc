@@ -26,13 +26,22 @@ std::vector<ValueType> InferDerivative(const Graph& graph, const Node& node) {
   return OutputTypes(node, std::move(types));
 }
 
+std::vector<ValueType> InferMaskGradient(const Graph& graph, const Node& node) {
+  ExpectArity(node, 2, 2, 1);
+  const ValueType type = InputType(graph, node, 0), where = InputType(graph, node, 1);
+  if (where.dtype != DType::kBool || Broadcast(where.shape, type.shape) != type.shape)
+    throw Error(ErrorCode::kShape, "input 1 of MaskGradient must be a bool that fits " + type.ToString() + ", got " + where.ToString(),
+                Describe(node));
+  return {type};
+}
+
 void MaskGradientGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Where(c.in(1), c.b.Scalar(0, c.b.dtype(c.grad(0))), c.grad(0)));
 }
 
 const Op kOps[] = {
     {.name = "Derivative", .domain = kGradloomDomain, .infer = InferDerivative},
-    {.name = "MaskGradient", .domain = kGradloomDomain, .traits = kPointwise, .gradient = MaskGradientGradient, .infer = InferCopy},
+    {.name = "MaskGradient", .domain = kGradloomDomain, .traits = kPointwise, .gradient = MaskGradientGradient, .infer = InferMaskGradient},
     {.name = "StopGradient", .domain = kGradloomDomain, .traits = kPointwise | kNoGradient, .infer = InferCopy},
 };
 

@@ -406,7 +406,7 @@ std::string ChangesOfFeeds(const std::string& text, const std::string& where, co
   try {
     const nlohmann::json then = nlohmann::json::parse(text), now = nlohmann::json::parse(DataToJson(data));
     // Other tables may have more columns, and the columns in another order. What has no column has the feed's own name.
-    const auto selected = [](const nlohmann::json& json, const std::string& feed) {
+    const auto selected = [&](const nlohmann::json& json, const std::string& feed) {
       return CsvWrittenOut(json.at("columns").value(feed, feed), json.value("table", std::vector<std::string>()), where);
     };
     const auto transforms = [](const nlohmann::json& json, const std::string& feed) {

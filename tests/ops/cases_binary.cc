@@ -60,6 +60,8 @@ void AddChoices(std::vector<OpCase>& cases) {
     cases.push_back({op, {In({2, 3}), In({3}), In({2, 1})}});
     cases.push_back({op, {In({2, 2}), In({}), In({2}), In({1, 1})}});
   }
+  // Without a true element, the gradient is that of an Identity.
+  cases.push_back({"MaskGradient", {In({2, 3}), Fed(Tensor(DType::kBool, {2, 1}))}, {}, "gradloom"});
   cases.push_back({"Where", {Bools({2, 3}), In({2, 3}), In({2, 3})}});
   cases.push_back({"Where", {Bools({2, 1}), In({3}), In({})}});
   cases.push_back({"Where", {Bools({3}), In({2, 1}), In({2, 3})}});
