@@ -107,7 +107,7 @@ TEST(Import, PaddingRowsHaveNoGradient) {
   const auto operators = [](const std::string& arguments, ImportOptions options = {}) {
     onnx::ModelProto model;
     EXPECT_TRUE(onnx::OnnxParser::Parse(model, Onnx("g (int64[2, 3] ids) => (float[2, 3, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> "
-                                                    "{ y = Gather (w, ids) }")
+                                                    "{ g = Gather (w, ids) y = Neg (g) }")
                                                    .c_str())
                     .IsOK());
     onnx::StringStringEntryProto* note = model.mutable_graph()->mutable_node(0)->add_metadata_props();
@@ -115,14 +115,14 @@ TEST(Import, PaddingRowsHaveNoGradient) {
     note->set_value("%e : [num_users=1] = call_function[target=torch.ops.aten.embedding.default](args = (" + arguments);
     return Operators(*Import(Model::FromBytes(model.SerializeAsString(), "padded"), options).graph);
   };
-  EXPECT_EQ(operators("%p_w, %ids, 1), kwargs = {})"), "Gather Equal Unsqueeze MaskGradient");
-  EXPECT_EQ(operators("%p_w, %ids, 1, True), kwargs = {})"), "Gather Equal Unsqueeze MaskGradient");
+  EXPECT_EQ(operators("%p_w, %ids, 1), kwargs = {})"), "Gather Equal Unsqueeze MaskGradient Neg");
+  EXPECT_EQ(operators("%p_w, %ids, 1, True), kwargs = {})"), "Gather Equal Unsqueeze MaskGradient Neg");
   for (const char* none :
        {"%p_w, %ids), kwargs = {})", "%p_w, %ids, -1), kwargs = {})", "%p_w, %ids, ", "%p_w, %ids, 1", "%p_w", "", ", , 7x)"})
-    EXPECT_EQ(operators(none), "Gather") << none;
+    EXPECT_EQ(operators(none), "Gather Neg") << none;
   ImportOptions through;
   through.detach = false;
-  EXPECT_EQ(operators("%p_w, %ids, 1), kwargs = {})", through), "Gather");
+  EXPECT_EQ(operators("%p_w, %ids, 1), kwargs = {})", through), "Gather Neg");
 }
 
 TEST(Import, AcceptsDetachNotesOnAbsentInputs) {
