@@ -55,6 +55,58 @@ void Radix4(const FourierPassArgs& args) {
   }
 }
 
+// x[1] + x[2] has the roots' real part in both results, and x[1] - x[2] their imaginary parts.
+void Radix3(const FourierPassArgs& args) {
+  const Index third = args.rest * args.done * kComplex, row = args.done * kComplex;
+  const double cosine = args.roots[2], sine = args.roots[3];
+  for (Index p = 0; p < args.rest; ++p) {
+    const double* twiddle = args.twiddles + p * 6;
+    for (Index q = 0; q < args.done; ++q) {
+      const double *a = args.x + p * row + q * kComplex, *b = a + third, *c = b + third;
+      double* y = args.y + 3 * p * row + q * kComplex;
+#pragma omp simd
+      for (Index i = 0; i < kFourierLines; ++i) {
+        const Index j = i + kFourierLines;
+        const double sr = b[i] + c[i], si = b[j] + c[j], dr = sine * (b[i] - c[i]), di = sine * (b[j] - c[j]);
+        const double mr = a[i] + cosine * sr, mi = a[j] + cosine * si;
+        y[i] = a[i] + sr;
+        y[j] = a[j] + si;
+        StoreTwiddled(y + row, i, mr - di, mi + dr, twiddle + 2);
+        StoreTwiddled(y + 2 * row, i, mr + di, mi - dr, twiddle + 4);
+      }
+    }
+  }
+}
+
+// Likewise with x[1] and x[4], x[2] and x[3].
+void Radix5(const FourierPassArgs& args) {
+  const Index fifth = args.rest * args.done * kComplex, row = args.done * kComplex;
+  const double cos1 = args.roots[2], sin1 = args.roots[3], cos2 = args.roots[4], sin2 = args.roots[5];
+  for (Index p = 0; p < args.rest; ++p) {
+    const double* twiddle = args.twiddles + p * 10;
+    for (Index q = 0; q < args.done; ++q) {
+      const double *a = args.x + p * row + q * kComplex, *b = a + fifth, *c = b + fifth, *d = c + fifth, *e = d + fifth;
+      double* y = args.y + 5 * p * row + q * kComplex;
+#pragma omp simd
+      for (Index i = 0; i < kFourierLines; ++i) {
+        const Index j = i + kFourierLines;
+        const double s1r = b[i] + e[i], s1i = b[j] + e[j], d1r = b[i] - e[i], d1i = b[j] - e[j];
+        const double s2r = c[i] + d[i], s2i = c[j] + d[j], d2r = c[i] - d[i], d2i = c[j] - d[j];
+        const double m1r = a[i] + cos1 * s1r + cos2 * s2r, m1i = a[j] + cos1 * s1i + cos2 * s2i;
+        const double m2r = a[i] + cos2 * s1r + cos1 * s2r, m2i = a[j] + cos2 * s1i + cos1 * s2i;
+        const double t1r = sin1 * d1r + sin2 * d2r, t1i = sin1 * d1i + sin2 * d2i;
+        const double t2r = sin2 * d1r - sin1 * d2r, t2i = sin2 * d1i - sin1 * d2i;
+        y[i] = a[i] + s1r + s2r;
+        y[j] = a[j] + s1i + s2i;
+        StoreTwiddled(y + row, i, m1r - t1i, m1i + t1r, twiddle + 2);
+        StoreTwiddled(y + 2 * row, i, m2r - t2i, m2i + t2r, twiddle + 4);
+        StoreTwiddled(y + 3 * row, i, m2r + t2i, m2i - t2r, twiddle + 6);
+        StoreTwiddled(y + 4 * row, i, m1r + t1i, m1i - t1r, twiddle + 8);
+      }
+    }
+  }
+}
+
 // Any other radix, directly by the definition.
 void AnyRadix(const FourierPassArgs& args) {
   const Index radix = args.radix, step = args.rest * args.done * kComplex, row = args.done * kComplex;
@@ -86,7 +138,9 @@ void AnyRadix(const FourierPassArgs& args) {
 
 void FourierPass(const FourierPassArgs& args) {
   if (args.radix == 2) return Radix2(args);
+  if (args.radix == 3) return Radix3(args);
   if (args.radix == 4) return Radix4(args);
+  if (args.radix == 5) return Radix5(args);
   AnyRadix(args);
 }
 
