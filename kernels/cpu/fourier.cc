@@ -19,7 +19,7 @@ int64_t NextRadix(int64_t n) {
 }
 
 // A pass takes time in proportion to its radix. Beyond this one, a convolution by transforms of powers of two is faster.
-constexpr int64_t kLargestRadix = 64;
+constexpr int64_t kLargestRadix = kLargestFourierRadix;
 
 // The length of these transforms: no product of the convolution may wrap around to a result that is read.
 int64_t ConvolutionLength(int64_t length) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * length - 1))); }

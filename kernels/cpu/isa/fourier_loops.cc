@@ -12,6 +12,13 @@ GRADLOOM_INLINE void StoreTwiddled(double* y, Index lane, double re, double im, 
   y[lane + kFourierLines] = re * twiddle[1] + im * twiddle[0];
 }
 
+// The same for all lanes.
+template <typename T>
+GRADLOOM_INLINE void StoreTwiddled(double* y, const T& re, const T& im, const double* twiddle) {
+  *reinterpret_cast<T*>(y) = re * twiddle[0] - im * twiddle[1];
+  *reinterpret_cast<T*>(y + kFourierLines) = re * twiddle[1] + im * twiddle[0];
+}
+
 void Radix2(const FourierPassArgs& args) {
   const Index half = args.rest * args.done * kComplex, row = args.done * kComplex;
   for (Index p = 0; p < args.rest; ++p) {
@@ -107,28 +114,48 @@ void Radix5(const FourierPassArgs& args) {
   }
 }
 
-// Any other radix, directly by the definition.
-void AnyRadix(const FourierPassArgs& args) {
-  const Index radix = args.radix, step = args.rest * args.done * kComplex, row = args.done * kComplex;
+// All lines of a part of an element. Its address may be any that a double has.
+using Lanes = double __attribute__((vector_size(kFourierLines * sizeof(double)), aligned(alignof(double)), may_alias));
+
+const Lanes& Part(const double* at) { return *reinterpret_cast<const Lanes*>(at); }
+Lanes& Part(double* at) { return *reinterpret_cast<Lanes*>(at); }
+
+// Any odd radix. Results k and radix - k share their sums: x[j] + x[radix - j] with the roots' real parts, and x[j] - x[radix - j] with
+// their imaginary parts.
+void OddRadix(const FourierPassArgs& args) {
+  const Index radix = args.radix, half = radix / 2, step = args.rest * args.done * kComplex, row = args.done * kComplex;
+  Lanes sum_r[kLargestFourierRadix / 2], sum_i[kLargestFourierRadix / 2], diff_r[kLargestFourierRadix / 2],
+      diff_i[kLargestFourierRadix / 2];
   for (Index p = 0; p < args.rest; ++p) {
     const double* twiddle = args.twiddles + p * 2 * radix;
     for (Index q = 0; q < args.done; ++q) {
       const double* x = args.x + p * row + q * kComplex;
-      for (Index k = 0; k < radix; ++k) {
-        alignas(64) double re[kFourierLines] = {}, im[kFourierLines] = {};
-        Index root = 0;
-        for (Index j = 0; j < radix; ++j) {
-          const double *from = x + j * step, wr = args.roots[2 * root], wi = args.roots[2 * root + 1];
-#pragma omp simd
-          for (Index i = 0; i < kFourierLines; ++i) {
-            re[i] += from[i] * wr - from[i + kFourierLines] * wi;
-            im[i] += from[i] * wi + from[i + kFourierLines] * wr;
-          }
+      double* y = args.y + radix * p * row + q * kComplex;
+      const Lanes first_r = Part(x), first_i = Part(x + kFourierLines);
+      Lanes all_r = first_r, all_i = first_i;
+      for (Index j = 1; j <= half; ++j) {
+        const double *a = x + j * step, *b = x + (radix - j) * step;
+        sum_r[j - 1] = Part(a) + Part(b);
+        sum_i[j - 1] = Part(a + kFourierLines) + Part(b + kFourierLines);
+        diff_r[j - 1] = Part(a) - Part(b);
+        diff_i[j - 1] = Part(a + kFourierLines) - Part(b + kFourierLines);
+        all_r += sum_r[j - 1];
+        all_i += sum_i[j - 1];
+      }
+      Part(y) = all_r;
+      Part(y + kFourierLines) = all_i;
+      for (Index k = 1; k <= half; ++k) {
+        Lanes cos_r = first_r, cos_i = first_i, sin_r = {}, sin_i = {};
+        for (Index j = 0, root = k; j < half; ++j) {
+          const double cosine = args.roots[2 * root], sine = args.roots[2 * root + 1];
+          cos_r += cosine * sum_r[j];
+          cos_i += cosine * sum_i[j];
+          sin_r += sine * diff_r[j];
+          sin_i += sine * diff_i[j];
           root = root + k < radix ? root + k : root + k - radix;
         }
-        double* y = args.y + (radix * p + k) * row + q * kComplex;
-#pragma omp simd
-        for (Index i = 0; i < kFourierLines; ++i) StoreTwiddled(y, i, re[i], im[i], twiddle + 2 * k);
+        StoreTwiddled(y + k * row, cos_r - sin_i, cos_i + sin_r, twiddle + 2 * k);
+        StoreTwiddled(y + (radix - k) * row, cos_r + sin_i, cos_i - sin_r, twiddle + 2 * (radix - k));
       }
     }
   }
@@ -141,7 +168,7 @@ void FourierPass(const FourierPassArgs& args) {
   if (args.radix == 3) return Radix3(args);
   if (args.radix == 4) return Radix4(args);
   if (args.radix == 5) return Radix5(args);
-  AnyRadix(args);
+  OddRadix(args);
 }
 
 void FourierJoinHalves(const FourierHalvesArgs& args) {

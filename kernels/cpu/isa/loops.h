@@ -183,11 +183,12 @@ struct ResponseArgs {
 //   y'[q + done (radix p + k)] = twiddle^(p k) sum over j < radix of x'[q + done (p + rest j)] root^(j k),
 // twiddle = e^(sign 2 pi i / (radix rest)), root = e^(sign 2 pi i / radix).
 inline constexpr Index kFourierLines = 8;
+inline constexpr Index kLargestFourierRadix = 64;
 struct FourierPassArgs {
-  Index radix, done, rest;
-  double sign;             // -1: forward, 1: inverse
-  const double* twiddles;  // [rest, radix], real and imaginary part of each
-  const double* roots;     // [radix], likewise
+  Index radix, done, rest;  // radix: 2, 4, or odd and at most kLargestFourierRadix
+  double sign;              // -1: forward, 1: inverse
+  const double* twiddles;   // [rest, radix], real and imaginary part of each
+  const double* roots;      // [radix], likewise
   const double* x;
   double* y;  // must not be x
 };
