@@ -49,6 +49,16 @@ TEST(FixedTensorsTest, PositionsAsSinesAndCosines) {
   EXPECT_FALSE(IsSinusoidTable(Filled(Shape{6, 8}, [](int64_t) { return 0.0; })));
 }
 
+// Weights that are initialized to +-c, or to +-c and 0, are no tables.
+TEST(FixedTensorsTest, SignsOfOneNumber) {
+  std::mt19937 bits(7);
+  const Tensor signs = Filled(Shape{8, 4}, [&](int64_t) { return bits() % 2 == 0 ? 0.5 : -0.5; });
+  EXPECT_FALSE(IsSinusoidTable(signs));
+  EXPECT_FALSE(IsRotation(signs, Filled(Shape{8, 4}, [&](int64_t) { return bits() % 2 == 0 ? 0.5 : -0.5; })));
+  const auto either = [&](int64_t i) { return (i % 2 == 0) == (i / 4 % 2 == 0) ? 0 : bits() % 2 == 0 ? 0.5 : -0.5; };
+  EXPECT_FALSE(IsSinusoidTable(Filled(Shape{8, 4}, either)));
+}
+
 TEST(FixedTensorsTest, RotationsInTwoTables) {
   const Tensor cosines = Filled(Shape{1, 1, 6, 8}, [](int64_t i) { return 1.3 * std::cos(Angle(i / 8, i % 4)); });
   const Tensor sines = Filled(Shape{1, 1, 6, 8}, [](int64_t i) { return 1.3 * std::sin(Angle(i / 8, i % 4)); });

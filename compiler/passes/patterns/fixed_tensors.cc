@@ -55,7 +55,8 @@ bool All(const Tensor& tensor, F f) {
   return true;
 }
 
-// Checks that pairs lie on one circle around zero, at several places of it: a repeated row is not a table.
+// Checks that pairs lie on one circle around zero, at several places of it: a repeated row is not a table. Places that differ only in signs
+// count once, because a weight whose elements are all c or -c has pairs at four of those.
 class Circle {
  public:
   bool Holds(double a, double b) {
@@ -63,7 +64,7 @@ class Circle {
     if (count_++ == 0) square_ = square;
     if (places_.size() < kMinPositions && square_ > 0) {
       const double unit = kPlaces / std::sqrt(square_);
-      places_.emplace(std::lround(a * unit), std::lround(b * unit));
+      places_.emplace(std::lround(std::abs(a) * unit), std::lround(std::abs(b) * unit));
     }
     return square > 0 && std::abs(square - square_) <= kTolerance * square_;
   }
