@@ -138,8 +138,9 @@ TEST(FixedTensorsTest, NamesOfConstantNodes) {
 }
 
 // The names of the trained initializers, in the order of the file.
-std::string Trained(const std::string& graph, const std::string& producer = "hand") {
-  const std::string header = "<ir_version: 10, opset_import: [\"\" : 17], producer_name: \"" + producer + "\">\n";
+std::string Trained(const std::string& graph, const std::string& producer = "hand", int opset = 17) {
+  const std::string header =
+      "<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) + "], producer_name: \"" + producer + "\">\n";
   const ImportedGraph imported = Import(Model::FromText(header + graph), {.batch = 2, .shapes = {}});
   TrainableOptions options;
   options.attributes = imported.names_attributes;
@@ -168,6 +169,29 @@ TEST(FixedTensorsTest, ConstantsThatBecameInitializers) {
   };
   EXPECT_EQ(with("w"), "w");
   EXPECT_EQ(with("\"/fc/Constant_output_0\""), "/fc/Constant_output_0 /bn/Constant_1_output_0");
+}
+
+// Operands of the operator act as those of the MatMul and Add that it stands for.
+TEST(FixedTensorsTest, OperandsOfAttention) {
+  const auto trained = [](const std::string& mask) {
+    return Trained(
+        "g (float[N, 1, 2, 2] x) => (float[N, 1, 2, 2] y) <float[1, 1, 2, 2] w = {1, 2, 3, 4}, float[1, 1, 2, 2] v = {1, 2, 3, 5}"
+        ", float[2, 2] m = {" +
+            mask +
+            "}, int64[4] s = {2, 1, 2, 2}>\n{ q = Expand (w, s)\n k = Expand (v, s)\n"
+            " a = Attention (q, k, x, m)\n y = Attention (x, x, a, m) }",
+        "hand", 23);
+  };
+  EXPECT_EQ(trained("0.5, 1, 2, 3"), "w v m");
+  EXPECT_EQ(trained("0, -inf, 0, 0"), "w v");
+}
+
+// The older exporter names attributes of a module, and calls numbers in the code after their Constant nodes.
+TEST(FixedTensorsTest, BasesAndExponents) {
+  EXPECT_EQ(Trained("g (float[N, 2] x) => (float[N, 2] y) <float[2] base = {2, 3}, float[2] power = {2, 3}>\n"
+                    "{ [Pow_0] a = Pow (base, x)\n [Abs_1] b = Abs (x)\n [Pow_2] c = Pow (b, power)\n [Add_3] y = Add (a, c) }",
+                    "pytorch"),
+            "base power");
 }
 
 // A sparse layer after pruning.

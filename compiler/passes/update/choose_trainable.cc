@@ -38,7 +38,7 @@ const std::map<std::string, std::set<int>>& WeightOperands() {
       {"GroupNormalization", {1, 2}},
       {"InstanceNormalization", {1, 2}},
       {"RMSNormalization", {1}},
-      {"Attention", {}},
+      {"Attention", {0, 1, 2}},
   };
   return table;
 }
@@ -49,11 +49,8 @@ bool IsSum(const std::string& op) {
 }
 bool IsProduct(const std::string& op) { return op == "Mul" || op == "Div"; }
 
-// Operators whose other operands are usually numbers from the code: exponents, bounds and replacement values.
-bool ReadsNumbers(const Node& node, ValueId id) {
-  if (node.op == "Pow") return node.inputs[1] == id;
-  return node.op == "Max" || node.op == "Min" || node.op == "Where";
-}
+// Operators whose constant operands are usually numbers from the code: bases, exponents, bounds and replacement values.
+bool ReadsNumbers(const Node& node) { return node.op == "Pow" || node.op == "Max" || node.op == "Min" || node.op == "Where"; }
 
 // A constant of the file, followed through operators that only read constants. What its elements say is found once, however many nodes read
 // it: a mask may be large.
@@ -256,7 +253,8 @@ class Chooser {
     }
     if (!node.regions.empty()) return false;
     const auto operands = WeightOperands().find(node.op);
-    if (operands != WeightOperands().end()) {
+    const bool bias_of_scores = node.op == "Attention" && node.inputs.size() > 3 && node.inputs[3] == id;
+    if (operands != WeightOperands().end() && !bias_of_scores) {
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.inputs[i] != id || !operands->second.contains(static_cast<int>(i))) continue;
         // Initial states and inputs of a recurrent layer that are all zero are not learned.
@@ -281,11 +279,11 @@ class Chooser {
     }
     // What ScatterElements writes to may be a learned memory; what it writes is mostly a fixed number.
     const bool memory = node.op == "ScatterElements" && node.inputs[0] == id;
-    const bool sum = memory || IsSum(node.op), product = IsProduct(node.op);
+    const bool sum = memory || bias_of_scores || IsSum(node.op), product = IsProduct(node.op);
     if (!sum && !product) {
-      // A trained exponent may be a single number; trained bounds and replacement values have several elements.
+      // A trained base or exponent may be a single number; trained bounds and replacement values have several elements.
       const bool trained =
-          origin.attribute && ReadsNumbers(node, id) && (node.op == "Pow" || data.elements() > 1) && !origin.LooksLikeMask(false);
+          origin.attribute && ReadsNumbers(node) && (node.op == "Pow" || data.elements() > 1) && !origin.LooksLikeMask(false);
       why = (trained ? "an attribute of the module in " : "a fixed operand of ") + Describe(node);
       return trained;
     }
