@@ -97,6 +97,14 @@ TEST(FixedTensorsTest, Masks) {
   EXPECT_FALSE(LooksLikeMask(made({0, -100, -101}), false));
   EXPECT_FALSE(LooksLikeMask(made({0, -2, 0}), false));
   EXPECT_FALSE(LooksLikeMask(made({0, 0, 0}), false));
+  // Beside distances, as constant folding leaves a mask and ALiBi's slopes.
+  EXPECT_TRUE(LooksLikeMask(made({0, -0.25F, -INFINITY}), false));
+  EXPECT_TRUE(LooksLikeMask(made({0, 0.25F, INFINITY}), false));
+  EXPECT_TRUE(LooksLikeMask(made({0, -0.25F, -3.4e38F}), false));
+  EXPECT_TRUE(LooksLikeMask(made({0, -0.25F, -1e9F, -1e9F}), false));
+  EXPECT_FALSE(LooksLikeMask(made({0, -0.25F, -1e9F}), false));
+  EXPECT_FALSE(LooksLikeMask(made({0.5F, -20000, -20000, -15000}), false));
+  EXPECT_FALSE(LooksLikeMask(made({0, -0.25F, NAN}), false));
 }
 
 TEST(FixedTensorsTest, Names) {

@@ -140,6 +140,19 @@ bool AllZero(const Tensor& data) {
   return All(data, [](double v) { return v == 0; });
 }
 
+namespace {
+
+// Whether the least number, `least`, hides elements of a sum that also has other numbers, such as distances: infinite, or as good as that,
+// or a large one that occurs repeatedly and is far from all others. No learned bias has such elements.
+bool Hides(const Tensor& data, double least) {
+  if (least <= -1e30) return true;
+  if (least > -1e4) return false;
+  int64_t equal = 0;
+  return All(data, [&](double v) { return v == least ? ++equal > 0 : v > least / 10; }) && equal > 1;
+}
+
+}  // namespace
+
 bool LooksLikeMask(const Tensor& data, bool product) {
   double least = 0, most = 0;
   bool zeros = false;
@@ -152,7 +165,7 @@ bool LooksLikeMask(const Tensor& data, bool product) {
   // Scales are initialized to ones and gates to zeros, so neither alone makes a mask.
   if (product) return zeros && most == 1 && All(data, [](double v) { return v == 0 || v == 1; });
   if (AllZero(data)) return false;
-  return All(data, [](double v) { return v == 0 || v <= -1e4; }) ||
+  return std::isinf(most) || Hides(data, least) || All(data, [](double v) { return v == 0 || v <= -1e4; }) ||
          (zeros && least <= -100 && All(data, [least](double v) { return v == 0 || v == least; }));
 }
 

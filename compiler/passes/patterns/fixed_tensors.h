@@ -27,8 +27,9 @@ bool IsCalledConstant(const std::string& name);
 
 bool AllZero(const Tensor& data);
 
-// Whether it looks like a mask: zeros and ones in a product; in a sum 0 and large negative numbers, or 0 and one number of -100 or less (as
-// in window attention).
+// Whether it looks like a mask: zeros and ones in a product; in a sum 0 and large negative numbers, 0 and one number of -100 or less (as in
+// window attention), or any numbers and some that hide elements: infinite ones, or one of -10000 or less that is repeated and far from the
+// others (as if a tensor holds the distances of ALiBi, too).
 bool LooksLikeMask(const Tensor& data, bool product);
 
 // A table of positions, [..., even]: each row holds the sines of some angles and their cosines, in halves or alternating, or zeros; or
