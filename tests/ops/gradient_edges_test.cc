@@ -78,6 +78,22 @@ TEST(FlatRoots, ValuesUsedManyTimes) {
   EXPECT_FALSE(RootIsFlatAtZero(graph, b.Mul(power, x)));
 }
 
+// As simplify writes a cube: only that of an absolute value is flat where it is 0, and not the product of one with another square.
+TEST(FlatRoots, Cubes) {
+  const OnnxTypeRules rules;
+  Graph graph;
+  GraphBuilder b(graph, rules);
+  const ValueId x = graph.AddValue("x", DType::kFloat32, Shape{3}, Role::kInput);
+  const ValueId y = graph.AddValue("y", DType::kFloat32, Shape{3}, Role::kInput);
+  const auto is_flat = [&](ValueId base, ValueId squared) {
+    return RootIsFlatAtZero(graph, b.ReduceSum(b.Mul(b.Mul(squared, squared), base), {}, /*keepdims=*/false));
+  };
+  const ValueId absolute = b.Op("Abs", {x});
+  EXPECT_TRUE(is_flat(absolute, absolute));
+  EXPECT_FALSE(is_flat(x, x));
+  EXPECT_FALSE(is_flat(absolute, y));
+}
+
 // The divisor of a cosine with fixed vectors: each row has its own factor.
 TEST(FlatRoots, TimesConstants) {
   const OnnxTypeRules rules;
