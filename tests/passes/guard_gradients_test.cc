@@ -129,18 +129,18 @@ TEST(GuardGradients, OtherReadersOfABranch) {
   ExpectClose(made.slopes_of_second, {1, 0.25});
 }
 
-// torch.atan2(a, b) on the axes and between them.
+// torch.atan2(a, b) on the axes, at their origin and between them.
 TEST(GuardGradients, Arctangent) {
   const std::string body = kConstants +
                            "slope = Div (a, b)\n angle = Atan (slope)\n above = Greater (a, zero)\n more = Add (angle, pi)\n"
                            "less = Sub (angle, pi)\n turned = Where (above, more, less)\n left = Less (b, zero)\n";
-  const std::vector<float> y = {1, -1, 1, 2, -2, 3, -3, 0, 1, 1e-30F}, x = {0, 0, -0.0F, 1, 1, -1, -1, 2, 1e-30F, 1};
+  const std::vector<float> y = {1, -1, 1, 2, -2, 3, -3, 0, 1, 1e-30F, 0}, x = {0, 0, -0.0F, 1, 1, -1, -1, 2, 1e-30F, 1, 0};
   std::vector<double> values, slopes, slopes_of_second;
   for (size_t i = 0; i < y.size(); ++i) {
     const double a = y[i], b = x[i], square = a * a + b * b;
     values.push_back(std::atan2(a, b));
-    slopes.push_back(b / square);
-    slopes_of_second.push_back(-a / square);
+    slopes.push_back(square == 0 ? 0 : b / square);
+    slopes_of_second.push_back(square == 0 ? 0 : -a / square);
   }
   for (const char* last :
        {"out = Where (left, turned, angle)\n", "raw = Where (left, turned, angle)\n nan = IsNaN (raw)\n out = Where (nan, zero, raw)\n"}) {

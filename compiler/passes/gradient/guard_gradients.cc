@@ -150,7 +150,10 @@ class Guard {
     Replace(position, [this, atan = *atan, y = slope->inputs[0], x = slope->inputs[1], origin = slope->origin] {
       const ValueId steep = b_.Op("Greater", {b_.Op("Abs", {y}), b_.Op("Abs", {x})});
       b_.set_origin(origin);  // by which it is placed
-      const ValueId flat = b_.Div(b_.Where(steep, x, y), b_.Where(steep, y, x));
+      // At the origin the angle is 0, as is its gradient in PyTorch.
+      const ValueId less = b_.Where(steep, x, y), more = b_.Where(steep, y, x);
+      const ValueId both_zero = b_.Op("Equal", {more, Number(0, x)});
+      const ValueId flat = b_.Div(b_.Where(both_zero, Number(0, x), less), b_.Where(both_zero, Number(1, x), more));
       b_.set_origin(atan.origin);
       const ValueId angle = b_.Op("Atan", {flat});
       // Not by the sign of the slope, since a negative zero is no negative coordinate.
