@@ -153,8 +153,15 @@ void ExtentNode::GatherNd() {
     for (int i = batch; i < last; ++i) may.push_back(i);
     return may;
   }());
-  Axes after;
-  for (const auto& [axis, size] : axes(indices)) after[axis] = size;
+  Axes after = axes(indices);
+  if (batch == 0 && tuple == 1 && axes(data).contains(0)) {
+    const ValueId rows = Op("Squeeze", {indices, Ints({int64_t{last}})});
+    if (!after.empty()) extents_.axes_[rows] = after;
+    node_.op = "Gather";
+    node_.attributes = {};
+    node_.inputs = {data, rows};
+    return Gather();
+  }
   std::vector<int64_t> extents;
   for (const auto& [axis, size] : axes(data)) {
     if (axis < batch + tuple) Refuse(0, axis);
