@@ -22,7 +22,8 @@ Model ModelOf(const ExtentCase& test) {
     <float[4,3] w = {)" + Numbers(12, 1) +
                            "}, float[3] v = {" + Numbers(3, 2) + "}, float[2,3] table = {" + Numbers(6, 3) + R"(},
      int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}, int64[1] minus_one = {-1}, int64[1] minus_two = {-2},
-     int64[1] many = {9223372036854775807}, int64 zero_scalar = {0}, int64 one_scalar = {1}, float none = {0.0}> {
+     int64[1] minus_three = {-3}, int64[1] many = {9223372036854775807}, int64 zero_scalar = {0}, int64 one_scalar = {1},
+     float none = {0.0}> {
     xw = MatMul(x, w)
     h = Add(xw, v)
     places = NonZero(m)
@@ -198,6 +199,10 @@ std::vector<ExtentCase> LayerCases() {
 // Slices of rows that are joined again.
 std::vector<ExtentCase> PartCases() {
   const std::string n = "s = Shape<start = 0, end = 1>(rows)\n ";
+  // Two of the same extent. What the start of the first is depends on the data, so its bound is larger.
+  const std::string longer =
+      "d = Concat<axis = 0>(rows, rows)\n l = ReduceMax<keepdims = 1>(labels)\n z = Mul(l, zero)\n f = Add(z, one)\n"
+      " a = Slice(d, f, many, zero)\n b = Slice(d, one, many, zero)\n ";
   return {
       {"split off one",
        n + "m1 = Min(s, one)\n r = Sub(s, m1)\n p = Concat<axis = 0>(m1, r)\n a, b = Split<axis = 0>(rows, p)\n e = Exp(a)\n"
@@ -224,6 +229,22 @@ std::vector<ExtentCase> PartCases() {
        " r = Range(zero_scalar, d, one_scalar)\n e = Gather<axis = 0>(h, r)\n y = Exp(e)"},
       {"front as the data says",
        "l = ReduceMax<keepdims = 1>(labels)\n e = Add(l, one)\n a = Slice(h, zero, e, zero)\n q = CumSum(a, zero_scalar)\n y = Mul(a, q)"},
+      {"differences",
+       "d = Concat<axis = 0>(rows, rows)\n a = Slice(d, one, many, zero)\n b = Slice(d, zero, minus_one, zero)\n e = Sub(a, b)\n"
+       " y = Mul(e, e)"},
+      {"rolled",
+       "a = Slice(rows, minus_one, many, zero)\n b = Slice(rows, zero, minus_one, zero)\n r = Concat<axis = 0>(a, b)\n"
+       " y = Mul(r, rows)"},
+      {"between the ends", "d = Concat<axis = 0>(rows, rows, others)\n a = Slice(d, minus_three, minus_one, zero)\n y = Exp(a)"},
+      {"every second before the end", "d = Concat<axis = 0>(rows, rows)\n a = Slice(d, one, minus_one, zero, two)\n y = Exp(a)"},
+      {"bounds that differ", longer + "y = Mul(a, b)"},
+      {"chosen among bounds that differ", longer + "q = Greater(a, none)\n y = Where(q, a, b)"},
+      {"products of bounds that differ", longer + "u = Transpose(a)\n y = MatMul(u, b)"},
+      {"products of batches of bounds that differ", longer + "p = Unsqueeze(a, one)\n q = Unsqueeze(b, two)\n y = MatMul(p, q)"},
+      {"joined bounds that differ", longer + "y = Concat<axis = 1>(b, a)"},
+      {"nearest",
+       "q = ReduceSum<keepdims = 0>(rows, one)\n i = ArgMax<axis = 0, keepdims = 1>(q)\n u = Unsqueeze(i, one)\n y = GatherND(rows, u)"},
+      {"the last row twice", "i = Constant<value = int64[2,1] {-1, -1}>()\n y = GatherND(rows, i)"},
       {"from where the data says", "l = ReduceMax<keepdims = 1>(labels)\n a = Slice(rows, l, many, zero)\n y = Exp(a)"},
       {"as many from the end",
        "l = ReduceMax<keepdims = 1>(labels)\n e = Add(l, one)\n m1 = Neg(e)\n a = Slice(h, m1, many, zero)\n y = Exp(a)"},

@@ -65,11 +65,14 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
     return Op("Slice", {data, Ints({from}), Ints({to}), Ints({int64_t{axis}}), Ints({step})});
   };
   const bool to_end = end.known() && end.factor >= bound;
-  if (step > 0 && start.known() && start.factor >= 0 && Least(end) >= 0) {
+  const bool before_end = end.known() && end.factor < 0;
+  if (step > 0 && start.known() && start.factor >= 0 && (before_end || Least(end) >= 0)) {
     // Counting from the front keeps the valid elements in front.
-    const int64_t most = to_end ? bound : std::min(bound, Bound(end));
+    const int64_t most = to_end ? bound : before_end ? std::max(bound + end.factor, int64_t{0}) : std::min(bound, Bound(end));
     Size last = extent;
-    if (!to_end && !(end == extent)) {
+    if (before_end) {
+      last = NewSize(Op("Max", {Add(ScalarOf(extent), Int(std::max(end.factor, -bound))), Int(0)}), most);
+    } else if (!to_end && !(end == extent)) {
       last = extent.known() && Bound(end) <= extent.factor
                  ? end
                  : NewSize(Op("Min", {ScalarOf(extent), ScalarOf(end)}), std::min(Bound(extent), most));
@@ -98,8 +101,12 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
   const ValueId span = step > 0 ? Sub(to, from) : Sub(from, to);
   const ValueId count = Op("Max", {Op("Div", {Add(span, Int(stride - 1)), Int(stride)}), zero});
   int64_t most = (bound + stride - 1) / stride;
-  if (step > 0 && to_end && start.known() && start.factor < 0) most = std::min(most, (-start.factor + stride - 1) / stride);
-  if (step > 0 && start.known() && start.factor > 0) most = std::max<int64_t>(0, (bound - start.factor + stride - 1) / stride);
+  if (step > 0 && start.known()) {
+    // The largest number of elements between them.
+    int64_t width = start.factor < 0 ? -std::max(start.factor, -bound) : std::max(bound - start.factor, int64_t{0});
+    if (start.factor < 0 && before_end) width = std::max(width + end.factor, int64_t{0});
+    most = (width + stride - 1) / stride;
+  }
   extent = NewSize(count, most);
   const ValueId picked = clamp(Add(Arange(most, step), from), zero, Int(bound - 1));
   return Op("Gather", {data, picked}, {{"axis", int64_t{axis}}});

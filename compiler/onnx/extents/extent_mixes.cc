@@ -99,8 +99,14 @@ void ExtentNode::TopK() {
 
 // Sums run over the last axis of the first operand and the second to last of the second.
 void ExtentNode::MatMul() {
-  const ValueId a = in(0), b = in(1);
-  const int p = rank(a), q = rank(b), summed_a = p - 1, summed_b = q == 1 ? 0 : q - 2;
+  const int p = rank(in(0)), q = rank(in(1)), summed_a = p - 1, summed_b = q == 1 ? 0 : q - 2;
+  std::vector<ValueId> operands = WithEqualBounds(node_.inputs, std::max({p - 2, q - 2, 0}), /*own=*/2);
+  if (!ExtentOf(operands[0], summed_a).known() && !ExtentOf(operands[1], summed_b).known()) {
+    const int64_t x = shape(operands[0])[summed_a], y = shape(operands[1])[summed_b];
+    if (x > y) operands[0] = Cut(operands[0], summed_a, y);
+    if (y > x) operands[1] = Cut(operands[1], summed_b, x);
+  }
+  const ValueId a = operands[0], b = operands[1];
   const Axes mixed_a = AxesAmong(a, {summed_a}), mixed_b = AxesAmong(b, {summed_b});
   const int lead = std::max({p - 2, q - 2, 0});
   Axes after;

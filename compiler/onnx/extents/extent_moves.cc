@@ -1,7 +1,10 @@
 // Pointwise and data movement operators with data-dependent extents.
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "compiler/onnx/extents/extent_node.h"
 
@@ -9,12 +12,17 @@ namespace gradloom {
 
 // Output element i depends on elements i of the broadcast operands, so valid elements stay in front.
 void ExtentNode::Pointwise() {
-  const std::vector<ValueId> operands = node_.op == "Dropout" || node_.op == "Trilu" ? std::vector<ValueId>{in(0)} : node_.inputs;
-  for (size_t i = operands.size(); i < num_inputs(); ++i) Only(i);
+  std::vector<ValueId> operands = node_.inputs;
+  const size_t count = node_.op == "Dropout" || node_.op == "Trilu" ? 1 : operands.size();
+  for (size_t i = count; i < operands.size(); ++i) Only(i);
+  const std::vector<ValueId> rest(operands.begin() + static_cast<std::ptrdiff_t>(count), operands.end());
+  operands.resize(count);
   int most = 0;
   for (ValueId id : operands) most = std::max(most, id == kNoValue ? 0 : rank(id));
+  operands = WithEqualBounds(std::move(operands), most);
   const Axes merged = Broadcast(operands, most);
-  Same();
+  operands.insert(operands.end(), rest.begin(), rest.end());
+  Same(operands);
   for (size_t i = 0; i < results_.size(); ++i) SetAxes(i, merged);
 }
 
@@ -221,6 +229,14 @@ void ExtentNode::Concat() {
   Size total{0};
   bool gaps = false, open = false;  // gaps: an operand follows one with padding
   std::vector<Size> sizes;
+  // Along the axis, bounds may differ.
+  for (int other = 0; other < n; ++other) {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (ValueId id : node_.inputs) least = std::min(least, shape(id)[other]);
+    for (ValueId& id : node_.inputs) {
+      if (other != axis && shape(id)[other] > least && axes(id).contains(other)) id = Cut(id, other, least);
+    }
+  }
   for (size_t i = 0; i < num_inputs(); ++i) {
     for (const auto& [other, size] : axes(in(i))) {
       if (other != axis) Merge(after, other, size, shape(in(i))[other], after.contains(other) ? shape(in(i))[other] : -1);

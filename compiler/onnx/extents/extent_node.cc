@@ -350,6 +350,29 @@ void ExtentNode::Merge(Axes& into, int axis, const Size& size, int64_t bound, in
   found->second = NewSize(same[0], std::min(Bound(found->second), Bound(size)));
 }
 
+ValueId ExtentNode::Cut(ValueId id, int axis, int64_t bound) {
+  const Axes unknown = axes(id);
+  const ValueId front = Op("Slice", {id, Ints({0}), Ints({bound}), Ints({int64_t{axis}}), Ints({1})});
+  if (!unknown.empty()) extents_.axes_[front] = unknown;
+  return front;
+}
+
+std::vector<ValueId> ExtentNode::WithEqualBounds(std::vector<ValueId> ids, int rank_of_result, int own) {
+  for (int axis = 0; axis < rank_of_result; ++axis) {
+    // Calls f with each operand that has an extent of several possible elements there, and its axis.
+    const auto for_each = [&](const auto& f) {
+      for (ValueId& id : ids) {
+        const int at = id == kNoValue ? -1 : axis - (rank_of_result - (rank(id) - own));
+        if (at >= 0 && shape(id)[at] > 1 && !ExtentOf(id, at).known()) f(id, at);
+      }
+    };
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for_each([&](ValueId id, int at) { least = std::min(least, shape(id)[at]); });
+    for_each([&](ValueId& id, int at) { id = shape(id)[at] > least ? Cut(id, at, least) : id; });
+  }
+  return ids;
+}
+
 Axes ExtentNode::Broadcast(const std::vector<ValueId>& ids, int rank_of_result) {
   Axes merged;
   for (int axis = 0; axis < rank_of_result; ++axis) {

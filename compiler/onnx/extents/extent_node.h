@@ -114,6 +114,11 @@ class ExtentNode {
   // Axes of results.
   void Merge(Axes& into, int axis, const Size& size, int64_t bound, int64_t into_bound);
   Axes Broadcast(const std::vector<ValueId>& ids, int rank);
+  // Returns the first `bound` elements along an axis, whose extent does not exceed that.
+  ValueId Cut(ValueId id, int axis, int64_t bound);
+  // Cuts operands that are broadcast to `rank` axes, except the last `own` ones of each, to the smallest bound of an axis, where they
+  // differ.
+  std::vector<ValueId> WithEqualBounds(std::vector<ValueId> ids, int rank, int own = 0);
 
   // Rules (extent_moves.cc).
   void Pointwise();
