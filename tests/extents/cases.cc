@@ -23,7 +23,7 @@ Model ModelOf(const ExtentCase& test) {
                            "}, float[3] v = {" + Numbers(3, 2) + "}, float[2,3] table = {" + Numbers(6, 3) + R"(},
      int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}, int64[1] minus_one = {-1}, int64[1] minus_two = {-2},
      int64[1] minus_three = {-3}, int64[1] many = {9223372036854775807}, int64 zero_scalar = {0}, int64 one_scalar = {1},
-     float none = {0.0}> {
+     float none = {0.0}, float one_float = {1.0}> {
     xw = MatMul(x, w)
     h = Add(xw, v)
     places = NonZero(m)
@@ -257,6 +257,27 @@ std::vector<ExtentCase> PartCases() {
   };
 }
 
+// Operators whose results or derivatives are infinite for some padding: their gradients are those of the valid elements all the same.
+std::vector<ExtentCase> SingularCases() {
+  const std::string n = "s = Shape<start = 0, end = 1>(rows)\n ";
+  const std::string down = "n = Squeeze(s)\n b = Neg(one_scalar)\n r = Range(n, zero_scalar, b)\n f = Cast<to = 1>(r)\n ";
+  return {
+      {"entropy", "p = Softmax<axis = 0>(rows)\n l = Log(p)\n y = Mul(p, l)"},
+      {"root of a softmax", "p = Softmax<axis = 0>(rows)\n y = Sqrt(p)"},
+      {"inverse of a softmax", "p = Softmax<axis = 0>(rows)\n q = Reciprocal(p)\n d = Div(rows, p)\n y = Mul(q, d)"},
+      {"power of a softmax",
+       "p = Softmax<axis = 0>(rows)\n e = Constant<value = float {0.3}>()\n q = Pow(p, e)\n d = Pow(p, rows)\n y = Mul(q, d)"},
+      {"log softmax squared", "p = LogSoftmax<axis = 0>(rows)\n q = Mul(p, rows)\n y = Mul(q, q)"},
+      {"log of a softmax over two", "t = Transpose(rows)\n g = MatMul(rows, t)\n p = Softmax<axis = -1>(g)\n y = Log(p)"},
+      {"sorted", n + "t, i = TopK<axis = 0>(rows, s)\n y = Mul(t, rows)"},
+      {"sorted upwards", n + "t, i = TopK<axis = 0, largest = 0>(rows, s)\n y = Mul(t, rows)"},
+      {"log of counts", n + down + "l = Log(f)\n u = Unsqueeze(l, one)\n y = Mul(u, rows)"},
+      {"inverse of counts", n + down + "q = Reciprocal(f)\n u = Unsqueeze(q, one)\n y = Mul(u, rows)"},
+      {"inverse cosines", "h2 = Softsign(rows)\n a = Acos(h2)\n b = Asin(h2)\n d = Atanh(h2)\n e = Mul(a, b)\n y = Mul(e, d)"},
+      {"inverse hyperbolic cosine", "h2 = Exp(rows)\n i = Add(h2, one_float)\n y = Acosh(i)"},
+  };
+}
+
 // Branches and loops. With known masks the branches are resolved and the loops unrolled.
 std::vector<ExtentCase> RegionCases() {
   const std::string few = "s = Shape(rows)\n n = Gather(s, zero_scalar)\n three_scalar = Squeeze(three)\n few = Less(n, three_scalar)\n ";
@@ -310,7 +331,7 @@ std::vector<ExtentCase> RegionCases() {
 
 std::vector<ExtentCase> Cases() {
   std::vector<ExtentCase> cases = PlainCases();
-  for (const auto& list : {LayerCases(), PartCases(), RegionCases()}) cases.insert(cases.end(), list.begin(), list.end());
+  for (const auto& list : {LayerCases(), PartCases(), SingularCases(), RegionCases()}) cases.insert(cases.end(), list.begin(), list.end());
   return cases;
 }
 

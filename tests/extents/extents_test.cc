@@ -145,6 +145,22 @@ TEST(DataExtents, MeansIn16Bits) {
   EXPECT_NEAR(mean({}), want, 1e-3 * want);
 }
 
+// The variance of nothing has no gradient, so the weights stay finite.
+TEST(DataExtents, VarianceOfNothing) {
+  const Model model = ModelOf({"model",
+                               "mean = ReduceMean<keepdims = 1>(rows)\n d = Sub(rows, mean)\n q = Mul(d, d)\n"
+                               " e = ReduceMean<keepdims = 0>(q)\n a = ReduceSum<keepdims = 0>(h)\n y = Add(e, a)"});
+  const std::map<std::string, Tensor> feeds{{"x", Tensor::From(std::vector<float>(kRows * 4, 0.5F), Shape{kRows, 4})},
+                                            {"m", Tensor(DType::kBool, Shape{kRows})},
+                                            {"k", Tensor(DType::kBool, Shape{kRows})},
+                                            {"c", Tensor(DType::kBool, Shape{kRows, 4})},
+                                            {"ids", Tensor(DType::kInt64, Shape{kRows})},
+                                            {"labels", Tensor(DType::kInt64, Shape{kRows})}};
+  const Made made = Trained(model, feeds, {});
+  EXPECT_TRUE(std::isfinite(ElementAsDouble(made.fetched.at("y").view(), 0)));
+  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(ElementAsDouble(made.fetched.at("grad/w").view(), i), 0.5 * kRows);
+}
+
 // A loss graph sees the valid part of an output, and the same part of targets that share the output's extent.
 TEST(DataExtents, LossGraphSeesTheValidPart) {
   LossTerm loss{.type = "graph"};

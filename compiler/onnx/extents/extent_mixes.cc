@@ -43,7 +43,9 @@ void ExtentNode::Reduce() {
     const bool widens = Is16BitFloat(type);
     const Attributes wide{{"to", static_cast<int64_t>(widens ? DType::kFloat32 : type)}}, narrow{{"to", static_cast<int64_t>(type)}};
     if (widens) operands[0] = Op("Cast", {operands[0]}, wide);
-    const std::vector<ValueId> quotient = {Op("ReduceSum", operands, node_.attributes), Op("Cast", {ScalarOf(count)}, wide)};
+    // ONNX leaves open what the mean of nothing is. NaN would reach gradients through padding, as in a variance, so it is 0.
+    const std::vector<ValueId> quotient = {Op("ReduceSum", operands, node_.attributes),
+                                           Op("Cast", {Op("Max", {ScalarOf(count), Int(1)})}, wide)};
     widens ? Last("Cast", {Op("Div", quotient)}, narrow) : Last("Div", quotient);
   } else {
     Same(operands);
@@ -70,7 +72,8 @@ void ExtentNode::Softmax() {
   const Axes after = axes(data);
   // A Softmax of infinities alone, as along an axis without valid elements, is not a number.
   const double fill = node_.op == "Hardmax" ? BelowAll(dtype(data)) : Lowest(dtype(data));
-  Same({Masked(data, AxesAmong(data, {axis}), fill)});
+  const Axes along = AxesAmong(data, {axis});
+  SameWithPadding({Masked(data, along, fill)}, along, node_.op == "LogSoftmax" ? 0 : 1);
   SetAxes(0, after);
 }
 
@@ -93,7 +96,8 @@ void ExtentNode::TopK() {
   // Padding comes last; no more of it is taken than the axis holds.
   const int64_t bound = std::min(Bound(k), shape(data)[axis]);
   const double fill = Attr("largest", 1) != 0 ? BelowAll(dtype(data)) : AboveAll(dtype(data));
-  Same({Masked(data, AxesAmong(data, {axis}), fill), k.known() ? in(1) : Ints({bound})});
+  SameWithPadding({Masked(data, AxesAmong(data, {axis}), fill), k.known() ? in(1) : Ints({bound})}, k.known() ? Axes{} : Axes{{axis, k}},
+                  0);
   for (size_t i = 0; i < results_.size(); ++i) SetAxes(i, after);
 }
 

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,9 +12,41 @@
 
 namespace gradloom {
 
+namespace {
+
+// Operands of operators whose derivatives are not finite everywhere, and a number at which they are.
+struct Singularity {
+  size_t operand;
+  double regular;
+};
+const std::multimap<std::string, Singularity>& Singularities() {
+  static const std::multimap<std::string, Singularity> table = {
+      {"Acos", {0, 0}}, {"Acosh", {0, 2}}, {"Asin", {0, 0}}, {"Atanh", {0, 0}}, {"Div", {1, 1}},        {"Log", {0, 1}},
+      {"Mod", {1, 1}},  {"Pow", {0, 1}},   {"Pow", {1, 1}},  {"Sqrt", {0, 1}},  {"Reciprocal", {0, 1}},
+  };
+  return table;
+}
+
+}  // namespace
+
+// Padding has no gradient, but zero times an infinite derivative would be NaN.
+std::vector<ValueId> ExtentNode::RegularOperands() {
+  std::vector<ValueId> operands = node_.inputs;
+  const auto [first, last] = Singularities().equal_range(node_.op);
+  for (auto at = first; at != last; ++at) {
+    const auto& [operand, regular] = at->second;
+    ValueId& id = operands.at(operand);
+    const Axes unknown = axes(id);
+    if (unknown.empty() || !IsFloating(dtype(id))) continue;
+    id = Masked(id, unknown, regular);
+    extents_.axes_[id] = unknown;
+  }
+  return operands;
+}
+
 // Output element i depends on elements i of the broadcast operands, so valid elements stay in front.
 void ExtentNode::Pointwise() {
-  std::vector<ValueId> operands = node_.inputs;
+  std::vector<ValueId> operands = RegularOperands();
   const size_t count = node_.op == "Dropout" || node_.op == "Trilu" ? 1 : operands.size();
   for (size_t i = count; i < operands.size(); ++i) Only(i);
   const std::vector<ValueId> rest(operands.begin() + static_cast<std::ptrdiff_t>(count), operands.end());

@@ -190,6 +190,20 @@ void ExtentNode::Same(std::vector<ValueId> inputs) {
   results_ = emitter_.EmitStatic(std::move(node), names_);
 }
 
+void ExtentNode::SameWithPadding(std::vector<ValueId> inputs, const Axes& along, double fill) {
+  if (along.empty() || names_[0].empty()) return Same(std::move(inputs));
+  Node node = node_;
+  node.inputs = std::move(inputs);
+  std::vector<std::string> names = names_;
+  names[0] = node_.origin + "/" + node_.op;
+  results_ = emitter_.EmitStatic(std::move(node), names);
+  const ValueId made = results_[0];
+  const auto& [axis, size] = *along.begin();
+  Node where{.op = "Where", .inputs = {Mask(size, shape(made)[axis], axis, rank(made)), made, Scalar(fill, dtype(made))}};
+  where.origin = node_.origin;
+  results_[0] = emitter_.EmitStatic(std::move(where), {names_[0]})[0];
+}
+
 void ExtentNode::SetAxes(size_t output, const Axes& axes) {
   if (output >= results_.size() || results_[output] == kNoValue) return;
   Axes unknown;

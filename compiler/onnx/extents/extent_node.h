@@ -65,6 +65,8 @@ class ExtentNode {
   // Adds the node itself with other operands.
   void Same(std::vector<ValueId> inputs);
   void Same() { Same(node_.inputs); }
+  // The same, but the padding of the first result along one axis, or none, becomes `fill`, from which operators compute finite gradients.
+  void SameWithPadding(std::vector<ValueId> inputs, const Axes& along, double fill);
   void SetAxes(size_t output, const Axes& axes);
   ValueId Ints(const std::vector<int64_t>& values);
   ValueId Int(int64_t value);
@@ -122,6 +124,8 @@ class ExtentNode {
 
   // Rules (extent_moves.cc).
   void Pointwise();
+  // The operands, with a harmless number in place of padding where the operator is singular.
+  std::vector<ValueId> RegularOperands();
   void Transpose();
   void Squeeze();
   void Unsqueeze();

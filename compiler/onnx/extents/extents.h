@@ -5,7 +5,8 @@
 // that axis. The valid elements come first. The rest is padding: arbitrary numbers, usually copies of the first element, so that results
 // computed from them are finite if those of the first element are. Each operator is written so that the valid part of its result depends
 // only on the valid parts of its operands. An operator that mixes elements along such an axis gets zeros (or another neutral element)
-// instead of padding. So the graph remains static, and gradients, memory planning and the proof need no special handling. Private to this
+// instead of padding, and one whose derivative may be infinite a number where it is finite, since padding's gradient of 0 times infinity
+// would be NaN. So the graph remains static, and gradients, memory planning and the proof need no special handling. Private to this
 // directory.
 #pragma once
 
