@@ -23,6 +23,7 @@
 #include "compiler/placement.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/read_number.h"
+#include "runtime/plan/loss_info.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/verify_plan.h"
 
@@ -79,6 +80,8 @@ class Compiler {
     plan_.properties.emplace(kFailedSteps, kChangeNothing);
     for (const std::string& origin : options_.recipe.tail) plan_.properties[kTailProperty] += origin + "\n";
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
+    if (plan_.accumulate > 1 && !options_.recipe.losses.empty() && !DividesByWeight(options_.recipe))
+      plan_.properties.emplace(kUpdateLoss, kSumOfBatches);
     for (const EntryRequest& request : WithAccumulation(options_, copies())) AddEntry(request);
     if (options_.recipe.place_auto) NoteStages();
   }

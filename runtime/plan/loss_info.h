@@ -8,6 +8,11 @@
 
 namespace gradloom {
 
+// A property of a plan whose updates have several batches: that the loss of an update is the sum of theirs, because each is a sum over
+// samples. Otherwise it is a mean of theirs.
+inline constexpr char kUpdateLoss[] = "update_loss";
+inline constexpr char kSumOfBatches[] = "sum of batches";
+
 // A term of the loss, or an operator inside a loss that the model or a graph computes.
 struct LossInfo {
   std::string type;                     // "mse", "cross_entropy", or the name of the ONNX operator

@@ -14,6 +14,7 @@
 #include "runtime/base/number_text.h"
 #include "runtime/base/read_number.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/plan/loss_info.h"
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/schedule.h"
 #include "runtime/session/shared_batches.h"
@@ -256,13 +257,25 @@ StepReport Trainer::Step() {
   return report;
 }
 
+double Trainer::SharesOfUpdate(int64_t rows) const {
+  const Plan& plan = session_.plan();
+  const auto loss = plan.properties.find(kUpdateLoss);
+  if (loss == plan.properties.end() || loss->second != kSumOfBatches) return 1;
+  const int64_t first = std::max<int64_t>(session_.batch() % batches_per_epoch() - session_.accumulated(), 0) * options_.batch;
+  const int64_t most = CheckedMul(plan.accumulate, options_.batch).value_or(train_.rows());
+  const int64_t all = std::min(most, train_.rows() - first);
+  return static_cast<double>(all) / static_cast<double>(rows);
+}
+
 void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   if (options_.skip_non_finite) session_.KeepState();
   std::function<const Feeds*()> prefetch;
   // The index is found now: the other thread may run late, when the session has counted this batch.
   if (session_.copies_inputs()) prefetch = [this, next = session_.batch() % batches_per_epoch() + 1] { return Prefetch(next); };
+  const double shares = SharesOfUpdate(report.rows);
   report.result = session_.Step(feeds, prefetch);
-  const double loss = report.result.loss;
+  for (double& term : report.result.terms) term *= shares;
+  const double loss = report.result.loss *= shares;
   // All state is scanned only if a batch can be undone, or if training ends anyway.
   const std::string state = options_.skip_non_finite || !std::isfinite(loss) ? session_.NonFiniteState() : "";
   const EntryKind kind = session_.plan().accumulate > 1 ? EntryKind::kAccumulate : EntryKind::kStep;

@@ -100,7 +100,8 @@ struct WeightedMean {
 };
 
 struct StepReport {
-  // The loss is NaN if all labels of the batch are left out; of several terms, it is the sum of those that have labels.
+  // The loss is NaN if all labels of the batch are left out; of several terms, it is the sum of those that have labels. If that of an
+  // update is the sum over its batches (kUpdateLoss), it is scaled to the rows of the update, so that its mean over them is that sum.
   StepResult result;
   std::vector<WeighedLoss> losses;  // the loss, then its terms if there are several; empty if the batch was skipped
   int64_t epoch = 0;                // from 0
@@ -203,6 +204,8 @@ class Trainer {
   const Feeds* Prefetch(int64_t index);
   // Runs the step of a batch of report.rows rows. Sets result, losses and skipped.
   void StepOrSkip(const Feeds& feeds, StepReport& report);
+  // How many times the `rows` of the next batch its update has, if the losses of its batches are summed; otherwise 1.
+  double SharesOfUpdate(int64_t rows) const;
   // Tells the observer. Adds to an error about state that is not finite where that came from, if that is known.
   void AskToSave(SaveReason reason);
   void StartEpoch(int64_t epoch);

@@ -290,6 +290,15 @@ class CommandTest(unittest.TestCase):
         for a, b in (("whole", "short"), ("all_rows", "one_update")):
             for name, value in self.weights(a).items():
                 np.testing.assert_allclose(self.weights(b)[name], value, rtol=1e-5, atol=1e-6)
+        # A sum is that over the batch, however it is computed. The last update has two micro-batches, of 8 and 4 samples.
+        losses = []
+        summed = [word.replace("label)", "label, reduction=sum)") for word in TRAIN]
+        for name, flags in (("sum", []), ("sum_of_parts", ["--micro-batch", "8"])):
+            self.run_command([*summed, "--name", name, "--optimizer", "sgd", "--lr", "0.001", "--threads", "1", "--batch", "24", "--log-every", "1", *flags])
+            with open(f"runs/{name}/metrics.jsonl") as file:
+                losses.append([line["loss"] for line in map(json.loads, file) if line["split"] in ("train", "epoch")])
+        self.assertGreater(len(losses[0]), 2)
+        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
         with open("runs/devices/config.toml") as file:
             kept = file.read()
         self.assertIn("batch = 12", kept)
