@@ -126,6 +126,11 @@ TEST(Upgrade, ClampsOfTorch) {
   EXPECT_EQ(operators("g (float[2] x) => (float[2] y) <float clone = {0}> { y = Max(x, clone) }"), "Max");
   EXPECT_EQ(operators("g (float[2] x) => (float[2] y) <float[2] val_0 = {0, 1}> { y = Max(x, val_0) }"), "Max");
   EXPECT_EQ(operators("g (float x) => (float y) { val_0 = Exp(x) y = Max(x, val_0) }"), "Exp Max");
+  // A learned bound stays an operand.
+  EXPECT_EQ(operators("g (float[2] x) => (float[2] y) <float alpha = {1}> { val_0 = CastLike(alpha, x) y = Min(x, val_0) }"), "Min");
+  EXPECT_EQ(operators("g (float[2] x) => (float[2] y) <float alpha = {1}> { a = Abs(alpha) val_0 = Neg(a) y = Max(x, val_0) }"),
+            "Abs Neg Max");
+  EXPECT_EQ(operators("g (float[2] x) => (float[2] y) <float val_1 = {1}> { val_0 = Neg(val_1) y = Max(x, val_0) }"), "Neg Clip");
   EXPECT_EQ(operators("g (int64[2] x) => (int64[2] y) <int64 val_0 = {0}> { y = Max(x, val_0) }"), "Max");
 
   const auto noted = [](const std::string& source) {
