@@ -153,6 +153,15 @@ std::vector<int64_t> BatchDependence::StepsOf(ValueId id) const {
   return steps;
 }
 
+const Tensor* BatchDependence::OtherNumber(ValueId id) const {
+  const Value& value = graph_.value(id);
+  const ValueId other = other_of_[static_cast<size_t>(id)];
+  const Tensor* here = graph_.data(id);
+  if (value.role != Role::kConst || here == nullptr || other == kNoValue || !IsInteger(value.dtype)) return nullptr;
+  const Tensor* there = other_.data(other);
+  return there == nullptr || there->shape() != here->shape() || SameBytes(*here, *there) ? nullptr : there;
+}
+
 Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch, bool counted) const {
   const Tensor& here = *graph_.data(id);
   const ValueId other = other_of_[static_cast<size_t>(id)];

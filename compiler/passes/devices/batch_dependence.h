@@ -19,7 +19,7 @@ class GraphMismatch : public Error {
 
 // Every shape in a graph is a number. To find which numbers depend on the batch, this compares the graphs of one model at two batch sizes.
 // Extents, attributes and integer constants that differ are assumed to be linear in the size. A floating-point constant that differs is a
-// number of the whole batch, such as one over its number of samples.
+// number of the whole batch, such as one over its number of samples; an integer may be either (batch_numbers.h).
 class BatchDependence {
  public:
   // Both graphs must outlive this. `other`: the same model at another batch size. Throws GraphMismatch(kUnsupported) naming the first node
@@ -43,6 +43,9 @@ class BatchDependence {
   std::vector<int64_t> StepsOf(ValueId id) const;
   // With `counted`, a constant that counts samples has the numbers of the first samples.
   Tensor ConstantAt(ValueId id, int64_t batch, bool counted = false) const;
+
+  // The elements at the other batch size of a constant of integers that differ, but not in number; otherwise null.
+  const Tensor* OtherNumber(ValueId id) const;
 
   // The same for a body of the node at this position.
   const BatchDependence& body(size_t node, size_t region) const { return bodies_[node][region]; }

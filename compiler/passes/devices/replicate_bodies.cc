@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "compiler/passes/devices/batch_numbers.h"
 #include "compiler/passes/devices/place_devices.h"
 #include "compiler/passes/schedule/program_plan.h"
 #include "compiler/passes/update/step_params.h"
@@ -31,7 +32,7 @@ Shard Either(const ShardQuery& query, Shard one, Shard other, DType dtype) {
 class ReplicatedBody {
  public:
   ReplicatedBody(const Graph& graph, const BatchDependence& dependence, int64_t batch, const TypeRules& rules)
-      : graph_(graph), dependence_(dependence), batch_(batch), rules_(rules) {
+      : graph_(graph), dependence_(dependence), numbers_(graph, dependence, rules), batch_(batch), rules_(rules) {
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       if (!graph.nodes[i].regions.empty()) nested_.emplace(i, ReplicatedBodies(graph.nodes[i], i, dependence, batch, rules));
     }
@@ -64,10 +65,12 @@ class ReplicatedBody {
     GraphBuilder builder(*made, rules_);
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       if (dependence_.growing(id) >= 0) made->value(id).shape = dependence_.ShapeAt(id, samples);
-      if (made->value(id).role == Role::kConst && made->data(id) != nullptr) made->set_data(id, dependence_.ConstantAt(id, samples));
+      if (made->value(id).role == Role::kConst && made->data(id) != nullptr && !numbers_.only_number(id))
+        made->set_data(id, dependence_.ConstantAt(id, samples));
     }
     for (size_t i = 0; i < nodes.size(); ++i) {
       nodes[i].attributes = dependence_.AttributesAt(i, samples);
+      numbers_.KeepNumbers(builder, i, nodes[i]);
       for (size_t k : apart_[i]) nodes[i].inputs[k] = DeviceShareOf(builder, nodes[i].inputs[k], samples, batch_);
       if (const auto bodies = nested_.find(i); bodies != nested_.end()) bodies->second.ToDevice(nodes[i], builder, samples);
       const ValueId out = graph_.nodes[i].outputs[0];
@@ -133,6 +136,7 @@ class ReplicatedBody {
 
   const Graph& graph_;
   const BatchDependence& dependence_;
+  BatchNumbers numbers_;
   const int64_t batch_;
   const TypeRules& rules_;
   std::map<size_t, ReplicatedBodies> nested_;  // by position in graph.nodes

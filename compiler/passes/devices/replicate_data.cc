@@ -174,6 +174,7 @@ Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, 
       each_(DivideBatch(batch, devices)[0].length),
       rules_(rules),
       dependence_(graph, batch, other, other_batch),
+      numbers_(graph, dependence_, rules),
       gathers_(gathers),
       inner_(std::move(inner)),
       of_tail_(static_cast<size_t>(graph.num_values()), false) {
@@ -455,7 +456,7 @@ void Replication::ResizeValues(Graph& graph, int64_t samples) const {
   for (ValueId id = 0; id < graph_.num_values(); ++id) {
     if (of_tail_[At(id)]) continue;
     if (growing_[At(id)] >= 0) graph.value(id).shape = dependence_.ShapeAt(id, samples);
-    if (graph.value(id).role == Role::kConst && graph.data(id) != nullptr) {
+    if (graph.value(id).role == Role::kConst && graph.data(id) != nullptr && !numbers_.only_number(id)) {
       graph.set_data(id, dependence_.ConstantAt(id, samples, !shard(id).steps.empty()));
     }
   }
@@ -476,7 +477,10 @@ void Replication::AddNode(DeviceGraph& device, size_t at, Node node, bool whole,
   if (IsBoundary(node)) return device.Add(Boundary(std::move(node), samples), false);
   if (InTail(node)) return device.Add(std::move(node), false);
   if (AddsToPart(graph_, graph_.nodes[at])) return AddToPart(device, std::move(node), samples);
-  if (samples > 0) node.attributes = dependence_.AttributesAt(at, samples);
+  if (samples > 0) {
+    node.attributes = dependence_.AttributesAt(at, samples);
+    numbers_.KeepNumbers(device.builder(), at, node);
+  }
   // Devices that compute the same must compute the same bits.
   if (whole) node.attributes.erase("deterministic");
   if (samples == 0) return whole ? device.Add(std::move(node), false) : LeaveOut(device, node);

@@ -11,6 +11,7 @@
 #include "compiler/graph/builder.h"
 #include "compiler/ops/sharding.h"
 #include "compiler/passes/devices/batch_dependence.h"
+#include "compiler/passes/devices/batch_numbers.h"
 #include "compiler/passes/devices/place_devices.h"
 #include "compiler/passes/devices/replicate_bodies.h"
 #include "compiler/passes/recipe.h"
@@ -95,6 +96,7 @@ class Replication {
   const int64_t each_;  // samples of the first device
   const TypeRules& rules_;
   BatchDependence dependence_;
+  BatchNumbers numbers_;
   std::vector<int> growing_;                    // by value id: the axis, or -1; for values of the tail -1
   std::vector<bool> of_pairs_;                  // by value id: two axes grow
   std::vector<bool> differs_;                   // by value id: a constant that has different elements for different samples
