@@ -1,5 +1,6 @@
 #include "compiler/divide_graph.h"
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -41,6 +42,27 @@ std::optional<std::vector<Shape>> FedOneDevice(const ImportAt& import_at, int64_
   }
 }
 
+// The graph at another batch size serves comparison only: that the model does not exist there, as when a table has no row of the index that
+// follows from the batch size, says nothing about the batch itself.
+std::unique_ptr<ImportedBatch> Compared(const ImportAt& import_at, int64_t other_batch, const ImportOptions& reading,
+                                        const PassControl& control) {
+  ImportOptions compared = reading;
+  compared.compared = true;
+  try {
+    std::unique_ptr<ImportedBatch> made = import_at(other_batch, compared);
+    made->context.divided = true;
+    PassControl silent = control;
+    silent.log = nullptr;
+    RunStage(made->context, silent, PassStage::kBatch);
+    return made;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kValue && error.code() != ErrorCode::kData && error.code() != ErrorCode::kLimit) throw;
+    throw Error(ErrorCode::kUnsupported,
+                "the batch cannot be divided over devices: at batch size " + std::to_string(other_batch) + ", " + error.message(),
+                error.where(), "train on one device (--devices cpu)");
+  }
+}
+
 // By feed, from names.
 std::map<ValueId, int64_t> ByFeed(const PassContext& context, const std::map<std::string, int64_t>& inner) {
   std::map<ValueId, int64_t> by_feed;
@@ -65,18 +87,14 @@ std::optional<DividedBatch> Divide(const ImportAt& import_at, const CompileOptio
   if (!reading.batch_elsewhere) fed = Fed(*made.whole);
   if (fed && *fed != Fed(*made.whole))
     throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: dividing it would need another batch axis");
-  ImportOptions compared = reading;
-  compared.compared = true;
-  made.other = import_at(other_batch, compared);
   // Inputs may have no such axis (a vector has no second one). Dividing would then succeed although no input has a batch.
   if (made.whole->imported.batch == 0)
     throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: no input has a batch axis there");
-  PassContext &whole = made.whole->context, &other = made.other->context;
-  whole.divided = other.divided = true;
+  PassContext& whole = made.whole->context;
+  whole.divided = true;
   RunStage(whole, control, PassStage::kBatch);
-  PassControl silent = control;
-  silent.log = nullptr;
-  RunStage(other, silent, PassStage::kBatch);
+  made.other = Compared(import_at, other_batch, reading, control);
+  const PassContext& other = made.other->context;
   made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, copies, whole.rules, whole.gradients,
                                                    BucketBytesOf(options.recipe), options.recipe.gather_to >= 0, ByFeed(whole, inner));
   // Fails here if a replica with this number of samples cannot be built, while another reading can still be tried.
