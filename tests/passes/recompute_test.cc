@@ -178,6 +178,28 @@ TEST(Recompute, SegmentsKeepBits) {
   }
 }
 
+// Computed indices are checked before devices have synchronized. If they were computed again, which is worth it for two samples and not for
+// one, a device could refuse the batch after others have added to their gradients.
+TEST(Recompute, KeepsIndicesThatMayBeRefused) {
+  std::mt19937 random(3);
+  const Model model =
+      ModelOf("g (float[N, 12, 6] x) => (float[N, 3] z)\n<" + Weights(random, "w", {6, 6}) + ", " + Weights(random, "table", {6, 4}) +
+              ", " + Weights(random, "v", {4, 4}) + ", " + Weights(random, "head", {48, 3}) + R"(, float most = {5.99}>
+{
+  h = MatMul (x, w) s = Sigmoid (h) c = Mul (s, most) at = Cast <to = 7> (c)
+  rows = Gather <axis = 0> (table, at) m = ReduceMean <axes = [2], keepdims = 0> (rows)
+  k = MatMul (m, v) q = Softmax <axis = -1> (k) f = Flatten (q) z = MatMul (f, head)
+}
+)");
+  for (const int devices : {1, 3}) {
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {5});
+    options.recipe.fetch_gradients = options.recipe.fetch_outputs = false;
+    options.recipe.accumulate = 2;
+    options.recipe.recompute = RecomputeMode::kFull;
+    EXPECT_NO_THROW(Compile(model, options)) << devices;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Recompute, Cases, testing::Values("unet_small", "tiny_gpt", "mobilenet_v2_tiny", "resnet_cifar"));
 
 }  // namespace

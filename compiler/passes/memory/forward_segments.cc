@@ -8,12 +8,14 @@
 
 namespace gradloom {
 
-bool CanRecompute(const Node& node) {
+bool CanRecompute(const Node& node, const std::vector<bool>& checked) {
   const Op* op = FindOp(node.domain, node.op);
+  const auto is_checked = [&](ValueId id) { return id != kNoValue && checked[static_cast<size_t>(id)]; };
+  if (std::any_of(node.outputs.begin(), node.outputs.end(), is_checked)) return false;
   return op != nullptr && !op->has(kCollective) && !op->has(kUpdate) && node.regions.empty();
 }
 
-ForwardSegments::ForwardSegments(const Graph& graph, const std::vector<bool>& saved,
+ForwardSegments::ForwardSegments(const Graph& graph, const std::vector<bool>& saved, const std::vector<bool>& checked,
                                  std::function<double(const std::vector<int>& nodes)> seconds_of)
     : graph_(graph), seconds_of_(std::move(seconds_of)), shown_(saved.size()), made_of_(saved.size(), -1) {
   for (size_t id = 0; id < shown_.size(); ++id) shown_[id] = static_cast<ValueId>(id);
@@ -37,7 +39,8 @@ ForwardSegments::ForwardSegments(const Graph& graph, const std::vector<bool>& sa
                 .last = at,
                 .bytes = value.shape.elements() * DTypeBytes(value.dtype),
                 .saved = saved[static_cast<size_t>(id)]};
-      made.stays = !CanRecompute(node) || value.next_of != kNoValue || value.role == Role::kGradient || made.bytes < kMinRecomputedBytes;
+      made.stays =
+          !CanRecompute(node, checked) || value.next_of != kNoValue || value.role == Role::kGradient || made.bytes < kMinRecomputedBytes;
       made_of_[static_cast<size_t>(id)] = static_cast<int>(made_.size());
       made_.push_back(made);
     }

@@ -16,8 +16,9 @@ struct RecomputeCandidate {
   double seconds = 0;
 };
 
-// Whether the backward pass may run the node again.
-bool CanRecompute(const Node& node);
+// Whether the backward pass may run the node again. `checked`: CheckedValues. A copy that refuses the batch would do so too late, when
+// other devices may have changed their state.
+bool CanRecompute(const Node& node, const std::vector<bool>& checked);
 
 // Smaller values are not worth a launch.
 inline constexpr int64_t kMinRecomputedBytes = 1 << 10;
@@ -39,8 +40,10 @@ struct SegmentChoice {
 // small. Its other values are made again when the backward pass first reads them, or one that depends on them.
 class ForwardSegments {
  public:
-  // `saved`: by value id, whether the backward pass reads it. `seconds_of`: the time that the nodes at these positions take.
-  ForwardSegments(const Graph& graph, const std::vector<bool>& saved, std::function<double(const std::vector<int>& nodes)> seconds_of);
+  // `saved`: by value id, whether the backward pass reads it. `checked`: CheckedValues. `seconds_of`: the time that the nodes at these
+  // positions take.
+  ForwardSegments(const Graph& graph, const std::vector<bool>& saved, const std::vector<bool>& checked,
+                  std::function<double(const std::vector<int>& nodes)> seconds_of);
 
   // Returns the choice that saves the bytes in the least time, if in addition as many of the others' bytes as necessary are saved in
   // segments that do not run again; if none does, the one that saves the most. `others`: values that can be recomputed alone, those first

@@ -12,6 +12,7 @@
 #include "compiler/passes/memory/forward_segments.h"
 #include "compiler/passes/memory/remake_pointwise.h"
 #include "compiler/passes/schedule/node_order.h"
+#include "compiler/passes/schedule/refusals.h"
 
 namespace gradloom {
 namespace {
@@ -35,6 +36,7 @@ class Recomputer {
         costs_(DefaultCosts(device)),
         threads_(threads),
         uses_(graph),
+        checked_(CheckedValues(graph)),
         originals_(graph.nodes),
         ran_again_(graph.nodes.size()) {
     s_.saved.assign(static_cast<size_t>(graph.num_values()), false);
@@ -80,7 +82,7 @@ class Recomputer {
   // chosen; `alone`: the values that were chosen alone.
   void ChooseSegments(const Selection& nothing, const std::vector<RecomputeCandidate>& candidates,
                       const std::vector<RecomputeCandidate>& alone, int64_t wanted_bytes) {
-    const ForwardSegments segments(graph_, nothing.saved,
+    const ForwardSegments segments(graph_, nothing.saved, checked_,
                                    [&](const std::vector<int>& nodes) { return SecondsOfChain(kNoValue, nodes, &nothing.saved); });
     Selection best = s_;
     int64_t wanted = wanted_bytes;
@@ -142,7 +144,7 @@ class Recomputer {
     if (at < 0) return true;
     if (std::find(chain.begin(), chain.end(), at) != chain.end()) return true;
     const Node& node = graph_.nodes[static_cast<size_t>(at)];
-    if (node.phase != Phase::kForward || !CanRecompute(node) || depth >= kLongestChain) return false;
+    if (node.phase != Phase::kForward || !CanRecompute(node, checked_) || depth >= kLongestChain) return false;
     bool possible = true;
     ForEachUse(node, [&](ValueId input) {
       if (!possible || ProducerOf(input) == nullptr) return;
@@ -295,6 +297,7 @@ class Recomputer {
   const DeviceCosts costs_;
   const int threads_;
   const Uses uses_;
+  const std::vector<bool> checked_;
   const std::vector<Node> originals_;  // by position; copies, since nodes of the graph move
   std::vector<bool> ran_again_;        // by position
   Selection s_;

@@ -107,6 +107,21 @@ std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order) {
   return refusing;
 }
 
+std::vector<bool> CheckedValues(const Graph& graph) {
+  const Origins origins(graph);
+  std::vector<bool> checked(static_cast<size_t>(graph.num_values()));
+  for (const Node& node : graph.nodes) {
+    origins.ForEachDataCheck(node, [&](const DataCheck& check, ValueId origin) {
+      checked[static_cast<size_t>(origin)] = true;
+      if (check.kind != DataCheck::Kind::kOther) return;
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) checked[static_cast<size_t>(id)] = true;
+      }
+    });
+  }
+  return checked;
+}
+
 int FirstCollectiveAfter(const Graph& graph, const std::vector<int>& refusing) {
   if (refusing.empty()) return -1;
   const auto first = graph.nodes.begin() + refusing.back() + 1;

@@ -15,6 +15,10 @@ bool WritesState(const Graph& graph, const Node& node);
 // check, as in the gradient of a Gather. `order`: decides which nodes are later; null: the list.
 std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order = nullptr);
 
+// By value id, what must not be computed again, because the batch could then be refused by the copy: values whose elements are checked, and
+// results of nodes whose checks no other one implies.
+std::vector<bool> CheckedValues(const Graph& graph);
+
 // The position of the first collective after all of `refusing`, from which each device learns whether another refuses the batch; -1: there
 // is none, or nothing refuses.
 int FirstCollectiveAfter(const Graph& graph, const std::vector<int>& refusing);
