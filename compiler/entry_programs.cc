@@ -109,7 +109,11 @@ void EntryPrograms::AddStage(const PassContext& whole, const Replicas& replicas,
   // Passes replace the outputs.
   std::map<ValueId, size_t> position;
   for (size_t i = 0; i < graph.outputs.size(); ++i) position.emplace(graph.outputs[i], i);
-  RunDevicePasses(device, options_.control);
+  PassControl control = options_.control;
+  // Where all devices compute the trunk of one sample, only the one with the tail needs the results of its last layer. Gradients that keep
+  // what that layer computed are other kernels, and all devices must have the same bits of them.
+  if (Gathers(options_.recipe) && !replicas.divided) control.disabled.insert(control.disabled.end(), {"keep_steps", "keep_log_sums"});
+  RunDevicePasses(device, control);
   if (stops()) return;
   Count(device);
   NameFeeds(feed_names, device.program);

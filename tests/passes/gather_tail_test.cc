@@ -142,6 +142,27 @@ TEST(GatherTail, ReplacedNodesOfTheLossStayThere) {
   EXPECT_EQ(launches(1), 0);
 }
 
+// A batch of one sample is not divided. Only the device with the tail needs the results of the recurrent layer, but all compute its
+// gradient.
+TEST(GatherTail, OneSampleOfARecurrentLayer) {
+  std::mt19937 random(3);
+  const std::string graph = R"(
+g (float[5, N, 4] x, int64[N] n) => (float[N, 2] z)
+<)" + Weights(random, "w", {1, 6, 4}) +
+                            ", " + Weights(random, "r", {1, 6, 2}) + ", " + Weights(random, "b", {1, 12}) + R"(,
+ int64 zero = {0}, int64 one = {1}, int64[1] direction = {1}, int64[2] flat = {-1, 2}>
+{
+  s = Shape <start = 1, end = 2> (x) count = Squeeze (s) ids = Range (zero, count, one)
+  y = GRU <hidden_size = 2, linear_before_reset = 1> (x, w, r, b) h = Squeeze (y, direction) rows = Reshape (h, flat)
+  first = Mul (n, count) at = Add (first, ids)
+  z = Gather <axis = 0> (rows, at)
+}
+)";
+  ExpectDivides(graph, {{.type = "output", .output = "z"}}, {4, 1, 5}, [](std::mt19937& numbers, int64_t size) {
+    return Batch{{"x", Random(numbers, Shape{5, size, 4})}, {"n", Classes(numbers, size, 5)}};
+  });
+}
+
 TEST(GatherTail, RejectsInvalidDevices) {
   CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 2, {9});
   options.recipe.gather_to = 2;
