@@ -42,6 +42,18 @@ void CheckAlgorithm(const Recipe& recipe) {
   }
 }
 
+// The gradient of a sum counts as it is, that of a mean by the samples of its batch among those of the update, which are only known at its
+// end: they cannot be told apart in one accumulated gradient.
+void CheckAccumulation(const Recipe& recipe) {
+  const auto sums = [](const LossTerm& term) { return term.reduction == "sum"; };
+  const auto count = std::count_if(recipe.losses.begin(), recipe.losses.end(), sums);
+  if (!recipe.accumulate_samples || count == 0 || count == static_cast<int64_t>(recipe.losses.size())) return;
+  throw Error(ErrorCode::kConfig,
+              "a loss with reduction=sum cannot be combined with a mean where an update has several batches whose samples have the same "
+              "weight (--micro-batch, --accumulate-by samples)",
+              "--loss", "give all terms reduction=sum, and those that are means a weight of 1 / their number of elements in an update");
+}
+
 // Removes outputs of the model that are its loss from a prediction, with the inputs that only they need, which are targets. A loss that
 // needs no input of its own stays, and so does one that is the only output.
 void LeaveOutLosses(const std::vector<LossTerm>& losses, ImportedGraph& imported) {
@@ -77,6 +89,7 @@ void LeaveOutLosses(const std::vector<LossTerm>& losses, ImportedGraph& imported
 ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryRequest& request, ImportOptions reading,
                         const TypeRules& rules, Plan& plan) {
   CheckAlgorithm(recipe);
+  if (Trains(request.kind) && request.kind != EntryKind::kStep) CheckAccumulation(recipe);
   if (request.batch > 0) reading.batch = request.batch;
   for (const auto& [symbol, extent] : request.shapes) reading.shapes[symbol] = extent;
   // Prediction does not use the file's own algorithm.

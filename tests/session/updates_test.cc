@@ -13,6 +13,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/passes/update/accumulate.h"
+#include "runtime/base/error.h"
 #include "runtime/data/dataset.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trainer.h"
@@ -131,6 +132,19 @@ TEST(Updates, WithAScaledLoss) {
 
 TEST(Updates, OfALossThatIsASum) {
   ExpectLikeWholeBatches([](CompileOptions& options) { options.recipe.losses.front().reduction = "sum"; });
+}
+
+// The update of the mean would be divided by the number of samples, that of the sum would not.
+TEST(Updates, RefuseASumBesideAMean) {
+  const auto losses = [](bool samples) {
+    return [samples](CompileOptions& options) {
+      options.recipe.losses.push_back({.type = "cross_entropy", .output = "z", .target = "y", .reduction = "sum"});
+      options.recipe.accumulate_samples = samples;
+    };
+  };
+  EXPECT_THROW(SessionFor(1, 4, 4, losses(true)), Error);
+  EXPECT_NO_THROW(SessionFor(1, 4, 4, losses(false)));
+  EXPECT_NO_THROW(SessionFor(1, 4, 1, losses(true)));
 }
 
 // Without accumulate_samples: the update of 4 and 2 samples, and any earlier one, is the mean of the gradients of its batches.
