@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,8 @@
 #include "compiler/passes/update/stored_vectors.h"
 #include "compiler/passes/update/tie_copies.h"
 #include "runtime/base/counted.h"
+#include "runtime/base/error.h"
+#include "runtime/base/joined.h"
 #include "runtime/base/name_pattern.h"
 
 namespace gradloom {
@@ -189,17 +192,17 @@ void BatchImporter::SetInitial(Graph& graph) {
 
 namespace {
 
-// The file's notes on which tensors are parameters or buffers of the module take precedence over what their use suggests. The exceptions
-// are sinusoid tables and filters of consecutive integers, which some modules keep as parameters without a gradient: they stay frozen.
+// Whether a tensor stays fixed by what it holds, although it is a parameter of the module. Some modules keep sinusoid tables and filters of
+// consecutive integers as parameters without a gradient, which a file does not tell.
+bool IsFixedByContent(const std::string& why) { return why.starts_with("a table of sines") || why.starts_with("consecutive integers"); }
+
+// The file's notes on which tensors are parameters or buffers of the module take precedence over what their use suggests.
 TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std::map<std::string, bool>& noted) {
   if (options.only || noted.empty()) return ChooseTrainable(graph, options);
   const TrainableChoice by_use = ChooseTrainable(*graph.Clone(), options);
   std::map<std::string, std::string> reasons;
   const std::vector<std::string> asked = options.trainable;
-  const auto fixed = [](const std::string& why) {
-    return why.starts_with("no differentiable path") || why.starts_with("a table of sines") || why.starts_with("frequencies") ||
-           why.starts_with("consecutive integers");
-  };
+  const auto fixed = [](const std::string& why) { return why.starts_with("no differentiable path") || IsFixedByContent(why); };
   for (const auto& [name, why] : by_use.frozen) {
     const auto found = noted.find(name);
     if (found == noted.end() || !found->second || fixed(why) || MatchesAnyPattern(options.freeze, name)) continue;
@@ -221,15 +224,29 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
   return choice;
 }
 
+void WarnOfFixed(ImportedGraph& imported, const TrainableChoice& choice) {
+  std::vector<std::string> names;
+  for (const auto& [name, why] : choice.frozen) {
+    const auto noted = imported.module_parameters.find(name);
+    if (noted != imported.module_parameters.end() && noted->second && IsFixedByContent(why)) names.push_back(name);
+  }
+  if (names.empty()) return;
+  imported.warnings.push_back(Counted(static_cast<int64_t>(names.size()), "parameter", "parameters") + " of the module not trained, as " +
+                              (names.size() == 1 ? "it holds" : "they hold") + " sines and cosines or consecutive integers: " +
+                              JoinedNames(names) + "; --trainable NAME trains such a tensor");
+}
+
 }  // namespace
 
 // If the file has its own algorithm, the tensors that it updates are trained.
 TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
   const Recipe& recipe = options_.recipe;
   if (!recipe.UsesFileAlgorithm()) {
-    return ChooseByNotes(*imported.graph,
-                         TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants, imported.names_attributes},
-                         imported.module_parameters);
+    TrainableChoice choice = ChooseByNotes(
+        *imported.graph, TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants, imported.names_attributes},
+        imported.module_parameters);
+    WarnOfFixed(imported, choice);
+    return choice;
   }
   Graph& graph = *imported.graph;
   TrainableChoice choice;

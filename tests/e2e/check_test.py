@@ -384,6 +384,35 @@ class CheckTest(unittest.TestCase):
         next(t for t in varied.graph.initializer if t.name == "queue").CopyFrom(numpy_helper.from_array(np.arange(4, dtype="float32"), "queue"))
         self.assertIn("frozen   queue   (not a parameter", self.check(varied, "--loss", "mse").stdout)
 
+    def test_parameters_that_hold_sines(self):
+        """A table of sines and consecutive integers stay fixed even as parameters of a module, and a line says so; learned frequencies are trained."""
+        angles = np.outer(np.arange(6), 1 / 10000 ** (np.arange(4) / 4))
+        table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
+        tensors = [weight("layer.weight", 8, 8), numpy_helper.from_array(table, "positions.table"), weight("freq", 8), numpy_helper.from_array(np.arange(-1, 7, dtype="float32"), "val_1")]
+        graph = helper.make_graph(
+            [
+                helper.make_node("MatMul", ["x", "layer.weight"], ["h"]),
+                helper.make_node("Add", ["h", "positions.table"], ["placed"]),
+                helper.make_node("Mul", ["freq", "val_1"], ["angles"]),
+                helper.make_node("Cos", ["angles"], ["waves"]),
+                helper.make_node("Mul", ["placed", "waves"], ["y"]),
+            ],
+            "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 6, 8])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 6, 8])],
+            tensors,
+        )
+        lines = "\n".join(f"p_{name}: PARAMETER target='{name}'" for name in ("layer.weight", "positions.table", "freq"))
+        graph.metadata_props.append(onnx.StringStringEntryProto(key="pkg.torch.export.ExportedProgram.graph_signature", value="\n# inputs\n" + lines))
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10, producer_name="pytorch")
+        done = self.check(model, "--loss", "mse")
+        self.assertIn("trained  freq   (a parameter of the module", done.stdout)
+        self.assertIn("frozen   positions.table   (a table of sines and cosines", done.stdout)
+        self.assertIn("1 parameter of the module not trained, as it holds sines and cosines or consecutive integers: positions.table;", done.stdout + done.stderr)
+        done = self.check(model, "--loss", "mse", "--trainable", "positions.table")
+        self.assertIn("trained  positions.table   (named", done.stdout)
+        self.assertNotIn("as it holds", done.stdout + done.stderr)
+
     def test_quantized_weights(self):
         """Weights that a quantizer has turned into integers are not trained, and neither are their scales."""
         whole = [numpy_helper.from_array(np.arange(8, dtype="int8").reshape(4, 2), "w"), weight("w_scale", 4), numpy_helper.from_array(np.array(0.2, "float32"), "x_scale")]
