@@ -413,6 +413,18 @@ class CheckTest(unittest.TestCase):
         self.assertIn("trained  positions.table   (named", done.stdout)
         self.assertNotIn("as it holds", done.stdout + done.stderr)
 
+    def test_rows_by_the_batch_size(self):
+        """To divide a batch of 5, the model is compared with itself at other batch sizes. That a table lacks rows for 10 does not matter."""
+        model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["" : 17]> net (float[N, 3] x) => (float[N, 3] y)
+            <int64 zero = {0}, int64 one = {1}> {
+              s = Shape <start = 0, end = 1> (x) count = Squeeze (s) last = Sub (count, one) ids = Range (zero, count, one)
+              at = Sub (last, ids) h = MatMul (x, w) row = Gather (table, at) y = Mul (h, row)
+            }''')
+        model.graph.initializer.extend([weight("w", 3, 3), weight("table", 9, 3)])
+        done = self.check(model, "--loss", "mse", "--devices", "cpu:2", "--batch", "5")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the first device gathers all samples", done.stdout + done.stderr)
+
     def test_quantized_weights(self):
         """Weights that a quantizer has turned into integers are not trained, and neither are their scales."""
         whole = [numpy_helper.from_array(np.arange(8, dtype="int8").reshape(4, 2), "w"), weight("w_scale", 4), numpy_helper.from_array(np.array(0.2, "float32"), "x_scale")]
