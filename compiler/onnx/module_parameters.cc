@@ -1,29 +1,15 @@
 #include "compiler/onnx/module_parameters.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstring>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "compiler/onnx/equal_elements.h"
 #include "compiler/onnx/module_signature.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
-namespace {
-
-// Whether the elements are unlikely to equal those of a parameter by chance.
-bool Varies(const Tensor& data) {
-  const auto* bytes = static_cast<const std::byte*>(data.data());
-  const auto size = static_cast<size_t>(DTypeBytes(data.dtype()));
-  for (int64_t i = 1; i < data.elements(); ++i) {
-    if (std::memcmp(bytes, bytes + static_cast<size_t>(i) * size, size) != 0) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
   const onnx::GraphProto& graph = file.proto.graph();
@@ -52,12 +38,12 @@ std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
       kinds.emplace(name, true);
     } else if (module.others.contains(name)) {
       const auto found = file.tensors.find(&tensor);
-      if (sure || (found != file.tensors.end() && Varies(found->second.data))) kinds.emplace(name, false);
+      if (sure || (found != file.tensors.end() && !HasEqualElements(found->second.data))) kinds.emplace(name, false);
     } else if (computed != sources.end() && any_of(computed->second, module.parameters)) {
       kinds.emplace(name, true);
     } else if (computed != sources.end()) {
       const auto found = file.tensors.find(&tensor);
-      if (sure || !any_of(computed->second, module.others) || (found != file.tensors.end() && Varies(found->second.data)))
+      if (sure || !any_of(computed->second, module.others) || (found != file.tensors.end() && !HasEqualElements(found->second.data)))
         kinds.emplace(name, false);
     }
   }

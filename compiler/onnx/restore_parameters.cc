@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "compiler/onnx/equal_elements.h"
 #include "compiler/onnx/matrix.h"
 #include "compiler/onnx/module_signature.h"
 #include "compiler/onnx/restore_norms.h"
@@ -59,16 +60,6 @@ const NodeOfCall* FormOf(const TorchCall& call, const onnx::NodeProto& node) {
     return binary && call.operands.size() != 2 ? nullptr : &form;
   }
   return nullptr;
-}
-
-// Such values are often equal without being one tensor.
-bool AllEqual(const Tensor& data) {
-  const auto* bytes = static_cast<const std::byte*>(data.data());
-  const auto size = static_cast<size_t>(DTypeBytes(data.dtype()));
-  for (int64_t i = 1; i < data.elements(); ++i) {
-    if (std::memcmp(bytes, bytes + static_cast<size_t>(i) * size, size) != 0) return false;
-  }
-  return true;
 }
 
 class Restorer {
@@ -280,7 +271,7 @@ class Restorer {
     ReplaceIdentities([&](const onnx::NodeProto& node) {
       if (!is_copy(node) || !node.output(0).starts_with("onnx::")) return false;
       const std::string &a = node.input(0), &b = node.output(0);
-      return HaveOwnBiases(readers, a, b) || (AllEqual(DataOf(a)) && AreOfOtherModules(readers.of(a), readers.of(b)));
+      return HaveOwnBiases(readers, a, b) || (HasEqualElements(DataOf(a)) && AreOfOtherModules(readers.of(a), readers.of(b)));
     });
   }
 

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 
 namespace gradloom {
+
 TrainedValues WithTied(const ModelInfo& info, const TrainedValues& values) {
   TrainedValues all = values;
   std::map<std::string, std::string> sources;
