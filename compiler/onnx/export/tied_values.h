@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/onnx/export/export.h"
+#include "onnx/onnx_pb.h"
 
 namespace gradloom {
 
