@@ -7,6 +7,7 @@ Needs torch and onnxscript; the files were made with torch 2.15."""
 import pathlib
 
 import numpy as np
+import onnx
 import torch
 from torch import nn
 
@@ -119,6 +120,16 @@ class Words(nn.Module):
     only_default = True
 
 
+def without_traces(path):
+    """Removes stack traces, which name files of the machine."""
+    model = onnx.load(path)
+    for node in model.graph.node:
+        notes = [note for note in node.metadata_props if note.key != "pkg.torch.onnx.stack_trace"]
+        del node.metadata_props[:]
+        node.metadata_props.extend(notes)
+    onnx.save(model, path)
+
+
 def record(name, module):
     torch.manual_seed(0)
     model = module()
@@ -128,6 +139,7 @@ def record(name, module):
     model.eval()
     torch.onnx.export(model, (x[:2],), str(HERE / f"{name}_default.onnx"), input_names=["x"], output_names=["out"],
                       dynamic_shapes=({0: torch.export.Dim("N", min=1, max=64)},), external_data=False, verbose=False)
+    without_traces(str(HERE / f"{name}_default.onnx"))
     if not getattr(module, "only_default", False):
         torch.onnx.export(model, (x[:2],), str(HERE / f"{name}_older.onnx"), input_names=["x"], output_names=["out"],
                           dynamic_axes={"x": {0: "N"}, "out": {0: "N"}}, dynamo=False, opset_version=17)
