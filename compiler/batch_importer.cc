@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -269,10 +270,12 @@ void BatchImporter::Tie(ImportedGraph& imported, TrainableChoice& choice) {
   if (!recipe.tie || recipe.only || recipe.UsesFileAlgorithm()) return;
   if (!copies_) copies_ = model_.transposed_copies();
   tied_ = TieCopies(*imported.graph, *copies_, choice.parameters);
+  std::set<std::string> names;
   for (const TiedTensor& tied : tied_) {
-    std::erase_if(choice.trained, [&](const auto& trained) { return trained.first == tied.name; });
+    names.insert(tied.name);
     imported.divided_parameters.erase(tied.name);
   }
+  std::erase_if(choice.trained, [&](const auto& trained) { return names.contains(trained.first); });
 }
 
 void BatchImporter::ReportTrained(const ImportedGraph& imported, const TrainableChoice& choice, const std::set<ValueId>& vectors) const {

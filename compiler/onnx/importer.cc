@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compiler/onnx/detached.h"
+#include "compiler/onnx/equal_elements.h"
 #include "compiler/onnx/extents/masked_writes.h"
 #include "compiler/onnx/keep_outputs.h"
 #include "compiler/onnx/module_parameters.h"
@@ -280,10 +281,8 @@ ValueId Importer::TakeWholeScale(Node& node) {
   const Shape row(std::vector<int64_t>(scale.shape.begin() + more, scale.shape.end()));
   const Tensor* numbers = emitter().Constant(scale.id);
   if (numbers != nullptr && numbers->elements() > 0 && Broadcast(row, x.shape) == x.shape) {
-    const auto* bytes = static_cast<const std::byte*>(numbers->data());
-    const auto each = static_cast<size_t>(DTypeBytes(x.dtype));
-    if (std::equal(bytes + each, bytes + numbers->bytes(), bytes)) {
-      node.inputs[1] = emitter().AddConstant(node.origin + "/scale", Tensor::Copy({x.dtype, {1}, bytes}));
+    if (HasEqualElements(*numbers)) {
+      node.inputs[1] = emitter().AddConstant(node.origin + "/scale", Tensor::Copy({x.dtype, {1}, numbers->data()}));
       return kNoValue;
     }
   }

@@ -231,15 +231,6 @@ std::shared_ptr<const ModelFile> FinishedText(std::string_view text, const std::
 
 }  // namespace
 
-const onnx::TensorProto& AddInitializer(ModelFile& file, const std::string& name, Tensor data, int32_t data_type) {
-  onnx::TensorProto& tensor = *file.proto.mutable_graph()->add_initializer();
-  tensor.set_name(name);
-  tensor.set_data_type(data_type);
-  for (int64_t extent : data.shape().dims()) tensor.add_dims(extent);
-  file.tensors.emplace(&tensor, ModelTensor{name, std::move(data)});
-  return tensor;
-}
-
 std::shared_ptr<ModelFile> ReadModelProto(const std::string& path, const LoadOptions& options) {
   Parsed parsed;
   if (IsTextName(path)) {

@@ -38,9 +38,6 @@ struct ModelFile {
 // reads tensors.
 std::shared_ptr<ModelFile> ReadModelProto(const std::string& path, const LoadOptions& options);
 
-// Adds an initializer to the main graph. `data_type`: TensorProto.DataType.
-const onnx::TensorProto& AddInitializer(ModelFile& file, const std::string& name, Tensor data, int32_t data_type);
-
 // The place of a tensor in a model: exactly one of `dense` and `sparse` is set.
 struct TensorSite {
   std::string name;  // of the value

@@ -61,6 +61,18 @@ void SetTensor(const TensorView& tensor, onnx::TensorProto* proto) {
   proto->set_raw_data(tensor.data, static_cast<size_t>(tensor.bytes()));
 }
 
+const onnx::AttributeProto* AttributeOf(const onnx::NodeProto& node, std::string_view name) {
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
+    if (attribute.name() == name) return &attribute;
+  }
+  return nullptr;
+}
+
+int64_t IntOf(const onnx::NodeProto& node, std::string_view name, int64_t absent) {
+  const onnx::AttributeProto* attribute = AttributeOf(node, name);
+  return attribute == nullptr ? absent : attribute->i();
+}
+
 void SetAttribute(const std::string& name, const Attribute& value, onnx::AttributeProto* proto) {
   using Proto = onnx::AttributeProto;
   proto->set_name(name);

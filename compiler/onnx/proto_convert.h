@@ -1,8 +1,10 @@
 // Conversion between ONNX's protobuf messages and the types of the graph. Private to compiler/onnx.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "compiler/graph/graph.h"
 #include "onnx/onnx_pb.h"
@@ -25,6 +27,11 @@ void SetTensor(const TensorView& tensor, onnx::TensorProto* proto);
 
 // Removes the elements from a message, including references to external data. Keeps the type and extents.
 void ClearElements(onnx::TensorProto* proto);
+
+// The attribute of that name; null if the node has none.
+const onnx::AttributeProto* AttributeOf(const onnx::NodeProto& node, std::string_view name);
+// An integer attribute, or `absent`.
+int64_t IntOf(const onnx::NodeProto& node, std::string_view name, int64_t absent);
 
 // Sets name, type and value. Numbers that ONNX stores as float are narrowed from double.
 void SetAttribute(const std::string& name, const Attribute& value, onnx::AttributeProto* proto);

@@ -7,13 +7,16 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "compiler/onnx/edited_graph.h"
 #include "compiler/onnx/equal_elements.h"
 #include "compiler/onnx/matrix.h"
 #include "compiler/onnx/module_signature.h"
+#include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/restore_norms.h"
 #include "compiler/onnx/standard_domain.h"
 #include "compiler/onnx/torch_source.h"
@@ -64,21 +67,16 @@ const NodeOfCall* FormOf(const TorchCall& call, const onnx::NodeProto& node) {
 
 class Restorer {
  public:
-  explicit Restorer(ModelFile& file) : file_(file), graph_(*file.proto.mutable_graph()), module_(graph_) {
-    for (const onnx::TensorProto& tensor : graph_.initializer()) initializers_.emplace(tensor.name(), &tensor);
-    for (const auto& [name, tensor] : initializers_) taken_.insert(name);
-    for (const onnx::ValueInfoProto& input : graph_.input()) taken_.insert(input.name());
-    for (const onnx::NodeProto& node : graph_.node()) taken_.insert(node.output().begin(), node.output().end());
-  }
+  explicit Restorer(ModelFile& file) : edited_(file), graph_(edited_.proto()), module_(graph_) {}
 
   std::vector<std::string> Run() {
     if (!module_.parameters.empty()) {
       FindMissing();
       for (onnx::NodeProto& node : *graph_.mutable_node()) RestoreInputs(node);
       for (onnx::NodeProto& node : *graph_.mutable_node()) RestoreBias(node);
-      PrependForms();
+      Prepend(std::move(forms_), graph_);
       RemoveReplaced();
-    } else if (file_.proto.producer_name() == "pytorch") {
+    } else if (edited_.file().proto.producer_name() == "pytorch") {
       RestoreIdentities();
     }
     return std::move(restored_);
@@ -88,9 +86,9 @@ class Restorer {
   // A tensor is not missing if the file has it, or something that was computed from it.
   void FindMissing() {
     NameSet kept;
-    for (const auto& [name, tensor] : initializers_) kept.insert(name);
+    for (const onnx::TensorProto& tensor : graph_.initializer()) kept.insert(tensor.name());
     for (const onnx::ValueInfoProto& info : graph_.value_info()) {
-      if (initializers_.contains(info.name())) kept.merge(SourcesOf(info));
+      if (edited_.Find(info.name()) != nullptr) kept.merge(SourcesOf(info));
     }
     for (const auto& [argument, name] : module_.arguments) {
       if (!kept.contains(name)) missing_.insert(name);
@@ -112,9 +110,8 @@ class Restorer {
     if (form == nullptr) return;
     for (int i = 0; i < std::min<int>(node.input_size(), static_cast<int>(form->operands.size())); ++i) {
       const std::string* const name = TensorOf(call, form->operands[static_cast<size_t>(i)]);
-      const auto initializer = initializers_.find(node.input(i));
-      if (name == nullptr || initializer == initializers_.end() || initializer->first == *name) continue;
-      const std::string merged = initializer->first;
+      const std::string merged = node.input(i);
+      if (name == nullptr || edited_.Find(merged) == nullptr || merged == *name) continue;
       const int rank = DataOf(merged).shape().rank();
       if (IsTransposed(node, call, i) && rank == 2) {
         if (HasInForm(*name, merged, /*transposed=*/true)) node.set_input(i, TransposeOf(*name));
@@ -123,8 +120,8 @@ class Restorer {
       } else if (missing_.contains(*name)) {
         const std::string own = IsOfModule(merged) ? *name : *name + "/" + merged;
         if (!made_.contains(own)) {
-          if (!taken_.insert(own).second) continue;
-          Add(own, DataOf(merged), initializer->second->data_type(), own == *name ? "" : *name);
+          if (!edited_.Take(own)) continue;
+          Add(own, DataOf(merged), own == *name ? "" : *name);
         }
         node.set_input(i, own);
       }
@@ -142,14 +139,12 @@ class Restorer {
   // none.
   bool HasInForm(const std::string& name, const std::string& form, bool transposed) {
     const Tensor data = DataOf(form);
-    const auto own = initializers_.find(name);
-    if (own == initializers_.end()) {
-      if (!taken_.insert(name).second) return false;
-      const int32_t data_type = initializers_.find(form)->second->data_type();
-      Add(name, transposed ? Transposed(data) : data.Reshaped(Shape{data.elements()}), data_type, "");
+    if (edited_.Find(name) == nullptr) {
+      if (!edited_.Take(name)) return false;
+      Add(name, transposed ? Transposed(data) : data.Reshaped(Shape{data.elements()}), "");
       return true;
     }
-    const Tensor& found = file_.tensors.at(own->second).data;
+    const Tensor& found = DataOf(name);
     if (found.dtype() != data.dtype() || found.elements() != data.elements()) return false;
     if (transposed) return found.shape().rank() == 2 && Matrix(found).IsTransposeOf(Matrix(data));
     return found.shape().rank() == 1 && std::memcmp(found.data(), data.data(), static_cast<size_t>(data.bytes())) == 0;
@@ -159,42 +154,23 @@ class Restorer {
   std::string TransposeOf(const std::string& name) {
     const auto [at, fresh] = values_.try_emplace(name + "/transposed");
     if (!fresh) return at->second;
-    onnx::NodeProto& node = NewForm("Transpose", name, at->first, at->second);
-    onnx::AttributeProto& perm = *node.add_attribute();
-    perm.set_name("perm");
-    perm.set_type(onnx::AttributeProto::INTS);
-    perm.add_ints(1);
-    perm.add_ints(0);
+    at->second = edited_.TakeSimilar(at->first);
+    forms_.push_back(TransposeNode(at->second, name, at->second));
     return at->second;
   }
   std::string ReshapeOf(const std::string& name, const Shape& shape) {
     const auto [at, fresh] = values_.try_emplace(name + "/reshaped" + shape.ToString());
     if (!fresh) return at->second;
-    const std::string extents = Unused(name + "/shape");
-    AddInitializer(extents, Tensor::From(shape.dims(), Shape{shape.rank()}), onnx::TensorProto::INT64);
-    NewForm("Reshape", name, name + "/reshaped", at->second).add_input(extents);
-    return at->second;
-  }
-  onnx::NodeProto& NewForm(const char* op, const std::string& name, const std::string& wanted, std::string& output) {
-    output = Unused(wanted);
+    at->second = edited_.TakeSimilar(name + "/reshaped");
+    const std::string extents = edited_.TakeSimilar(name + "/shape");
+    edited_.AddInitializer(extents, Tensor::From(shape.dims(), Shape{shape.rank()}));
     onnx::NodeProto& node = forms_.emplace_back();
-    node.set_op_type(op);
-    node.set_name(output);
+    node.set_op_type("Reshape");
+    node.set_name(at->second);
     node.add_input(name);
-    node.add_output(output);
-    return node;
-  }
-
-  std::string Unused(std::string name) {
-    while (!taken_.insert(name).second) name += "_";
-    return name;
-  }
-
-  // Before all readers.
-  void PrependForms() {
-    auto& nodes = *graph_.mutable_node();
-    for (onnx::NodeProto& form : forms_) *graph_.add_node() = std::move(form);
-    std::rotate(nodes.pointer_begin(), nodes.pointer_end() - std::ssize(forms_), nodes.pointer_end());
+    node.add_input(extents);
+    node.add_output(at->second);
+    return at->second;
   }
 
   // Drops the initializers in other forms that nothing reads any more. Nested graphs may read any.
@@ -217,7 +193,7 @@ class Restorer {
     auto& tensors = *graph_.mutable_initializer();
     keep(tensors, [&](int i) {
       if (!replaced_.contains(tensors[i].name())) return true;
-      file_.tensors.erase(&tensors[i]);
+      edited_.file().tensors.erase(&tensors[i]);
       return false;
     });
     auto& infos = *graph_.mutable_value_info();
@@ -232,21 +208,14 @@ class Restorer {
     const TorchCall call(TorchSource(node));
     const NodeOfCall* const form = FormOf(call, node);
     const std::string* const name = form == nullptr ? nullptr : TensorOf(call, form->operands[2]);
-    const auto weight = initializers_.find(node.input(1));
-    if (name == nullptr || !missing_.contains(*name) || weight == initializers_.end()) return;
-    const Tensor filter = DataOf(weight->first);
-    if (filter.shape().rank() < 2) return;
-    int64_t features = filter.shape()[0];
-    if (node.op_type() == "ConvTranspose") {
-      const int64_t groups = IntOf(node, "group", 1);
-      if (groups < 1 || groups > filter.shape()[0]) return;
-      features = filter.shape()[1] * groups;
-    }
-    if (node.op_type() == "Gemm" && IntOf(node, "transB", 0) == 0) features = filter.shape()[1];
+    if (name == nullptr || !missing_.contains(*name) || edited_.Find(node.input(1)) == nullptr) return;
+    const Tensor weight = DataOf(node.input(1));
+    const std::optional<int64_t> features = FeaturesOf(node, weight.shape());
+    if (!features) return;
     if (!made_.contains(*name)) {
-      if (!taken_.insert(*name).second) return;
-      Add(*name, Tensor(filter.dtype(), {features}), weight->second->data_type(), "");
-    } else if (made_.at(*name) != Shape{features}) {
+      if (!edited_.Take(*name)) return;
+      Add(*name, Tensor(weight.dtype(), {*features}), "");
+    } else if (made_.at(*name) != Shape{*features}) {
       return;
     }
     if (node.input_size() == 2) node.add_input();
@@ -261,7 +230,7 @@ class Restorer {
     const auto is_copy = [&](const onnx::NodeProto& node) {
       if (!IsStandard(node, "Identity") || node.input_size() != 1 || node.output_size() != 1 || outputs.contains(node.output(0)))
         return false;
-      return initializers_.contains(node.input(0)) && IsFloating(DataOf(node.input(0)).dtype());
+      return edited_.Find(node.input(0)) != nullptr && IsFloating(DataOf(node.input(0)).dtype());
     };
     const auto is_named = [](const std::string& name) {
       return name.find_first_of("/:") == std::string::npos && name.find_first_not_of("0123456789") != std::string::npos;
@@ -320,7 +289,7 @@ class Restorer {
       for (const onnx::NodeProto* sum : readers.of(product->output(0))) {
         if (!IsStandard(*sum, "Add")) continue;
         for (const std::string& input : sum->input()) {
-          if (initializers_.contains(input)) at->second.insert(input);
+          if (edited_.Find(input) != nullptr) at->second.insert(input);
         }
       }
     }
@@ -333,7 +302,7 @@ class Restorer {
     for (int i = 0; i < nodes.size(); ++i) {
       const onnx::NodeProto& node = nodes.Get(i);
       if (is_merged(node)) {
-        Add(node.output(0), DataOf(node.input(0)), initializers_.find(node.input(0))->second->data_type(), "");
+        Add(node.output(0), DataOf(node.input(0)), "");
       } else {
         kept.push_back(i);
       }
@@ -342,34 +311,26 @@ class Restorer {
     nodes.DeleteSubrange(static_cast<int>(kept.size()), nodes.size() - static_cast<int>(kept.size()));
   }
 
-  const Tensor& DataOf(const std::string& name) const { return file_.tensors.at(initializers_.find(name)->second).data; }
-
-  void AddInitializer(const std::string& name, Tensor data, int32_t data_type) {
-    initializers_.emplace(name, &gradloom::AddInitializer(file_, name, std::move(data), data_type));
-  }
+  const Tensor& DataOf(const std::string& name) { return edited_.DataOf(name); }
 
   // `source`: the tensor of the module that this is another form of, if any.
-  void Add(const std::string& name, const Tensor& data, int32_t data_type, const std::string& source) {
-    AddInitializer(name, data, data_type);
+  void Add(const std::string& name, const Tensor& data, const std::string& source) {
+    edited_.AddInitializer(name, data);
     made_.emplace(name, data.shape());
     restored_.push_back(name);
     if (source.empty()) return;
     onnx::ValueInfoProto& info = *graph_.add_value_info();
     info.set_name(name);
-    auto& type = *info.mutable_type()->mutable_tensor_type();
-    type.set_elem_type(data_type);
-    for (int64_t extent : data.shape().dims()) type.mutable_shape()->add_dim()->set_dim_value(extent);
+    SetTensorType({data.dtype(), data.shape()}, info.mutable_type());
     onnx::StringStringEntryProto& note = *info.add_metadata_props();
     note.set_key(std::string(kFoldedFrom));
     note.set_value("['" + source + "']");
   }
 
-  ModelFile& file_;
+  EditedGraph edited_;
   onnx::GraphProto& graph_;
   const ModuleSignature module_;
-  std::map<std::string, const onnx::TensorProto*, std::less<>> initializers_;
-  std::set<std::string, std::less<>> taken_;  // names of values
-  NameSet missing_;                           // of the module's tensors
+  NameSet missing_;  // of the module's tensors
   std::map<std::string, Shape> made_;
   std::map<std::string, NameSet> biases_;      // by matrix
   std::map<std::string, std::string> values_;  // the results of forms_, by what they are

@@ -45,11 +45,4 @@ std::string_view TorchCall::family() const {
   return op;
 }
 
-int64_t IntOf(const onnx::NodeProto& node, std::string_view name, int64_t absent) {
-  for (const onnx::AttributeProto& attribute : node.attribute()) {
-    if (attribute.name() == name) return attribute.i();
-  }
-  return absent;
-}
-
 }  // namespace gradloom

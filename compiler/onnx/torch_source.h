@@ -38,7 +38,4 @@ struct TorchCall {
   std::string_view family() const;
 };
 
-// An integer attribute.
-int64_t IntOf(const onnx::NodeProto& node, std::string_view name, int64_t absent);
-
 }  // namespace gradloom

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <utility>
+#include <vector>
 
+#include "compiler/onnx/edited_graph.h"
 #include "compiler/onnx/matrix.h"
 #include "compiler/onnx/model_file.h"
 #include "runtime/base/error.h"
@@ -31,6 +33,7 @@ TrainedValues WithTied(const ModelInfo& info, const TrainedValues& values) {
 
 void TieInGraph(const ModelInfo& info, onnx::ModelProto& model) {
   onnx::GraphProto& graph = *model.mutable_graph();
+  std::vector<onnx::NodeProto> transposes;
   for (const TiedTensor& tied : info.tied) {
     auto& initializers = *graph.mutable_initializer();
     const auto named = [&](const auto& of) { return of.name() == tied.name; };
@@ -42,20 +45,9 @@ void TieInGraph(const ModelInfo& info, onnx::ModelProto& model) {
     initializers.erase(at);
     auto& inputs = *graph.mutable_input();
     inputs.erase(std::remove_if(inputs.begin(), inputs.end(), named), inputs.end());
-    onnx::NodeProto& node = *graph.add_node();
-    node.set_op_type("Transpose");
-    node.set_name(tied.name + "/tied");
-    node.add_input(tied.source);
-    node.add_output(tied.name);
-    onnx::AttributeProto& perm = *node.add_attribute();
-    perm.set_name("perm");
-    perm.set_type(onnx::AttributeProto::INTS);
-    perm.add_ints(1);
-    perm.add_ints(0);
-    // Before all readers.
-    auto& nodes = *graph.mutable_node();
-    std::rotate(nodes.begin(), nodes.end() - 1, nodes.end());
+    transposes.push_back(TransposeNode(tied.name + "/tied", tied.source, tied.name));
   }
+  Prepend(std::move(transposes), graph);
 }
 
 }  // namespace gradloom

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/standard_domain.h"
 
 namespace gradloom {
@@ -18,13 +19,6 @@ namespace {
 constexpr int64_t kOpsetIfAbsent = 13;
 
 bool IsLinear(const onnx::NodeProto& node) { return IsLinearModel(node.domain(), node.op_type()); }
-
-const onnx::AttributeProto* Find(const onnx::NodeProto& node, const char* name) {
-  for (const onnx::AttributeProto& attribute : node.attribute()) {
-    if (attribute.name() == name) return &attribute;
-  }
-  return nullptr;
-}
 
 // Values that a graph declares with one axis.
 std::set<std::string> VectorsOf(const onnx::GraphProto& graph) {
@@ -56,7 +50,7 @@ class LinearModel {
 
   // Returns whether the node has a supported form; then `nodes` and `initializers` replace it.
   bool Write() {
-    const auto* post = Find(node_, "post_transform");
+    const auto* post = AttributeOf(node_, "post_transform");
     post_ = post == nullptr ? "NONE" : post->s();
     coefficients_ = FloatsOf("coefficients"), intercepts_ = FloatsOf("intercepts");
     if (node_.input_size() != 1 || coefficients_.empty()) return false;
@@ -79,20 +73,20 @@ class LinearModel {
 
  private:
   std::vector<float> FloatsOf(const char* name) const {
-    const auto* attribute = Find(node_, name);
+    const auto* attribute = AttributeOf(node_, name);
     return attribute == nullptr ? std::vector<float>() : std::vector<float>(attribute->floats().begin(), attribute->floats().end());
   }
 
   // The number of rows of coefficients; 0 if it is not known or not supported.
   size_t Rows() {
     if (node_.op_type() == "LinearRegressor") {
-      const auto* targets = Find(node_, "targets");
+      const auto* targets = AttributeOf(node_, "targets");
       const int64_t rows = targets == nullptr ? 1 : targets->i();
       // onnxruntime does not transform the result of a single one, although ONNX's text says so.
       if (node_.output_size() != 1 || rows < 1 || (rows == 1 && post_ != "NONE")) return 0;
       return static_cast<size_t>(rows);
     }
-    labels_ = Find(node_, "classlabels_ints");
+    labels_ = AttributeOf(node_, "classlabels_ints");
     classes_ = labels_ == nullptr ? 0 : static_cast<size_t>(labels_->ints_size());
     if (node_.output_size() != 2 || classes_ < 2) return 0;
     // skl2onnx writes the one row of a model of two classes and its negative, which are one weight.
