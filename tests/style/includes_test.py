@@ -3,10 +3,10 @@
 header of the project that it includes.
 
 CI compiles the files of a library as one (bazel/joined_source.bzl), where a missing include is satisfied by a neighbor. Only a build file
-by file (--define=sources=single) would notice, which takes an hour; this test takes seconds. It knows the names of the standard library
-from a table, and those of the project from its formatting (declarations in a namespace start at the beginning of a line), and follows
-includes from header to header like a compiler. It does not detect a class that is only forward-declared where its definition is needed, nor
-names used through a namespace or a member.
+by file (--define=sources=single) would notice, which takes an hour; this test takes seconds. It knows the names of the standard library and
+the namespaces of other libraries from tables, and the names of the project from its formatting (declarations in a namespace start at the
+beginning of a line), and follows includes from header to header like a compiler. It does not detect a class that is only forward-declared
+where its definition is needed, nor names used through a namespace or a member.
 
 It also finds calls that read or write numbers by the locale of the process. Programs that load the library may have set one with a decimal
 comma; std::to_chars and std::from_chars do not depend on it."""
@@ -171,6 +171,11 @@ MEMBER = re.compile(r"(?:\.|->|::)(\w+)")
 ENUMERATORS = re.compile(r"^enum (?:\w+ )?(?:: \w+ )?\{([^}]*)\}", re.M)
 EXTERN = re.compile(r"^extern [^;(]*?(\w+)(?:\[\w*\])?;", re.M)
 STD_NAME = re.compile(r"\bstd::(\w+)")
+# Namespaces of libraries, and a pattern of their headers' names.
+LIBRARIES = {
+    "CLI": "CLI/", "cudnn_frontend": "cudnn_frontend", "dnnl": "dnnl", "google": r"google/protobuf/|onnx/|.*\.pb\.h", "nlohmann": "nlohmann/",
+    "onnx": "onnx/", "testing": "gtest/|gmock/", "toml": r"toml\+\+/",
+}  # fmt: skip
 
 
 def code_of(text):
@@ -241,6 +246,12 @@ def violations(files):
             elif not of_std[name] & reached:
                 yield f"{path}: std::{name} needs <{'> or <'.join(sorted(of_std[name]))}>"
         seen = [path, *(reached & files.keys())]
+        for namespace, headers in LIBRARIES.items():
+            if not re.search(rf"(?<![\w:]){namespace}::", code) or any(re.match(headers, header) for header in reached):
+                continue
+            # A class may be declared without its header.
+            if not any(f"namespace {namespace} {{" in sources.code[other] for other in seen):
+                yield f"{path}: {namespace}:: needs a header of {headers}"
         free = {match["name"] for match in TOKEN.finditer(code) if match["name"] and not match["of"]}
         for name in sorted(free & ours.keys()):
             if any(name in sources.declared[other] or name in sources.within[other] for other in seen):
@@ -308,6 +319,7 @@ int Idle() { return 1; }
     "compiler/passes/faulty.cc": """#include <map>
 int Faulty() { return SplitPlanted(std::max(1, 2))[0]; }
 """,
+    "compiler/onnx/foreign.h": "void Read(const onnx::ModelProto& model);\n",
     "runtime/base/other.cc": "int SplitPlanted(int x) { return x; }\nint Other() { return SplitPlanted(std::no_such_name); }\n",
 }
 
@@ -317,6 +329,7 @@ def main():
     assert planted == [
         "compiler/passes/faulty.cc: std::max needs <algorithm>",
         "compiler/passes/faulty.cc: SplitPlanted needs compiler/passes/planted.h",
+        "compiler/onnx/foreign.h: onnx:: needs a header of onnx/",
         "runtime/base/other.cc: std::no_such_name: this test does not know its header",
     ], planted
     planted = list(superfluous(PLANTED))
