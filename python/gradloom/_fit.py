@@ -4,8 +4,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import os
 import signal
 import threading
+import time
 from dataclasses import dataclass, fields
 from types import FrameType
 from typing import Any, Callable, Iterator, Sequence
@@ -86,11 +88,49 @@ def epoch_of(struct: Any) -> Epoch:
 
 class _Signals:
     """Handles exceptions from signal handlers (usually KeyboardInterrupt) while a fit runs in the main thread. An exception inside a user callback
-    is left to that callback. Outside of one no exception may propagate through the C code, so it is stored here and raised later."""
+    is left to that callback. Outside of one no exception may propagate through the C code, so it is stored here and raised later.
 
-    def __init__(self) -> None:
+    Python handles signals only while it executes Python code, which may be after a long evaluation. So a thread learns of Ctrl-C at once, and
+    calls `stop` if the handler has not run shortly after."""
+
+    NOTICED = 0.05  # seconds until the handler has run if Python code is being executed
+
+    def __init__(self, stop: Callable[[], object]) -> None:
         self.raised: list[BaseException] = []
         self.within_a_callback = False
+        self._stop = stop
+        self._interrupts = 0  # handled
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Passes the numbers of signals to a thread, and to whoever received them before. Call it in the main thread."""
+        reads, writes = os.pipe()
+        os.set_blocking(writes, False)
+        before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+
+        def watch() -> None:
+            seen = self._interrupts
+            while numbers := os.read(reads, 4096):
+                if before >= 0:
+                    with contextlib.suppress(OSError):
+                        os.write(before, numbers)
+                seen += numbers.count(signal.SIGINT)
+                if signal.SIGINT not in numbers:
+                    continue
+                time.sleep(self.NOTICED)
+                if self._interrupts < seen:
+                    self._stop()
+                seen = self._interrupts  # several may have been handled as one
+
+        thread = threading.Thread(target=watch, name="gradloom signals", daemon=True)
+        try:
+            thread.start()
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(writes)
+            thread.join()
+            os.close(reads)
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[bool]:
@@ -101,13 +141,16 @@ class _Signals:
         try:
             for number, handler in before.items():
                 signal.signal(number, self._keeping(handler))
-            yield bool(before)
+            # Another handler may want the run to go on.
+            with self._watched() if before.get(signal.SIGINT) is signal.default_int_handler else contextlib.nullcontext():
+                yield bool(before)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
     def _keeping(self, handler: Callable[[int, FrameType | None], object]) -> Callable[[int, FrameType | None], None]:
         def handle(number: int, frame: FrameType | None) -> None:
+            self._interrupts += number == signal.SIGINT
             try:
                 handler(number, frame)
             except BaseException as error:
@@ -122,7 +165,8 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
             metrics: Sequence[str], watch: str | None, patience: int, plateau: Plateau | None, skip_non_finite: bool, in_order: bool,
             callbacks: Sequence[tuple[Callable[[Any], object] | None, Any]]) -> FitResult:
     """`callbacks`: for steps, evaluations and epochs, each with the function that converts the struct to its argument."""
-    lib, signals = library(), _Signals()
+    lib = library()
+    signals = _Signals(lambda: lib.StopFit(session))
     raised = signals.raised
     types = dict(lib.header.structs["GradloomCallbacks"]._fields_)
     structs = ("GradloomStepResult", "GradloomEvaluation", "GradloomEpoch")

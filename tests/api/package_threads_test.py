@@ -61,6 +61,30 @@ except KeyboardInterrupt:
 """)
                 self.assertEqual(said, ("interrupted True True\n", 0))
 
+    def test_an_interrupt_ends_an_evaluation(self):
+        """Python would handle it after the evaluation, which takes minutes. A handler of one's own decides itself."""
+        begin = """
+data, large = (gradloom.Dataset.from_arrays(features=np.zeros((n, 13), np.float32), target=np.zeros((n, 1), np.float32)) for n in (16, 1 << 24))
+trained = session()
+began = []
+def interrupt():
+    began.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Timer(1, interrupt).start()
+"""
+        said = self.script(begin + """
+try:
+    trained.fit(data, large, epochs=1, batch=16)
+except KeyboardInterrupt:
+    print("interrupted", trained.num_updates, time.monotonic() - began[0] < 1, threading.active_count(), signal.set_wakeup_fd(-1))
+""")
+        self.assertEqual(said, ("interrupted 1 True 1 -1\n", 0))
+        said = self.script(begin.replace("1 << 24", "1 << 20") + """
+signal.signal(signal.SIGINT, lambda number, frame: print("handled"))
+print(trained.fit(data, large, epochs=1, batch=16).stopped)
+""")
+        self.assertEqual(said, ("handled\ndone\n", 0))
+
     def test_a_fork_leaves_sessions_to_the_parent(self):
         """A child has none of the session's threads: when it exits it leaves the sessions alone, and when it uses one it gets an error."""
         for devices in ("cpu", "cpu:2"):
