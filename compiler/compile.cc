@@ -210,7 +210,7 @@ class Compiler {
 
   void ChooseStages() {
     stages_ = StagesOf(options_.recipe, [this] { return Cut(); });
-    plan_.places.resize(static_cast<size_t>(stages_.count));
+    plan_.places.resize(static_cast<size_t>(options_.recipe.ShardsOptimizer() ? copies() : stages_.count));
   }
 
   // So that further entries have the same stages.

@@ -6,6 +6,7 @@
 
 #include "compiler/device_passes.h"
 #include "compiler/passes/devices/gather_tail.h"
+#include "compiler/passes/devices/shard_updates.h"
 #include "compiler/passes/memory/place_state.h"
 #include "compiler/placement.h"
 
@@ -35,9 +36,14 @@ void NameFeeds(const std::map<int, std::string>& names, Program& program) {
 }  // namespace
 
 void EntryPrograms::Add(const PassContext& whole, const Replicas& replicas, Entry& entry) {
-  Gathers(options_.recipe) ? AddGathered(whole, replicas, entry) : AddReplicas(whole, replicas, entry);
+  if (Gathers(options_.recipe)) {
+    AddGathered(whole, replicas, entry);
+  } else {
+    options_.recipe.ShardsOptimizer() ? AddSharded(whole, replicas, entry) : AddReplicas(whole, replicas, entry);
+  }
   // The replicas of a stage all-reduce their partial sums of gradients.
-  const bool sums = !replicas.divided && (whole.kind == EntryKind::kUpdate || whole.kind == EntryKind::kLastBatch);
+  const bool sums =
+      !replicas.divided && !options_.recipe.ShardsOptimizer() && (whole.kind == EntryKind::kUpdate || whole.kind == EntryKind::kLastBatch);
   for (size_t r = 0; sums && plan_.HasPartialState() && r < entry.ranks.size(); ++r)
     entry.ranks[r].groups = GroupOf(static_cast<int>(r) % stages_.count);
 }
@@ -47,6 +53,21 @@ void EntryPrograms::AddReplicas(const PassContext& whole, const Replicas& replic
   for (const BatchShard& shard : replicas.shards) {
     if (!made.contains(shard.length)) made.emplace(shard.length, OfReplica(whole, replicas, shard.length));
     if (!stops()) BindReplica(made.at(shard.length), shard, replicas.divided, entry);
+  }
+}
+
+// Each device is a place of its own, with a program that updates its share of the parameters.
+void EntryPrograms::AddSharded(const PassContext& whole, const Replicas& replicas, Entry& entry) {
+  for (size_t r = 0; r < replicas.shards.size(); ++r) {
+    const BatchShard& shard = replicas.shards[r];
+    const std::unique_ptr<Graph> own = replicas.graphs.at(shard.length)->Clone();
+    ShareOutStates(*own, plan_, options_.recipe.devices, holders_);
+    Programs made;
+    AddStage(whole, replicas, *own, static_cast<int>(r), shard.length, replicas.divided, made);
+    if (stops()) return;  // the others differ in which parameters they update
+    RankBinding rank{.program = made.programs[0], .shard_start = shard.start, .shard_length = shard.length};
+    if (!IsForwardOnly(whole.kind) || replicas.divided) rank.groups = GroupOf(0);
+    AddRank(std::move(rank), made.fetches[0], entry);
   }
 }
 

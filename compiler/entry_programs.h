@@ -42,6 +42,7 @@ class EntryPrograms {
 
   bool stops() const { return !options_.control.stop_after.empty(); }
   void AddReplicas(const PassContext& whole, const Replicas& replicas, Entry& entry);
+  void AddSharded(const PassContext& whole, const Replicas& replicas, Entry& entry);
   void AddGathered(const PassContext& whole, const Replicas& replicas, Entry& entry);
   Programs OfReplica(const PassContext& whole, const Replicas& replicas, int64_t samples);
   void AddStage(const PassContext& whole, const Replicas& replicas, Graph& graph, int place, int64_t samples, bool divided, Programs& made);

@@ -23,6 +23,24 @@ void CheckGathering(const Recipe& recipe) {
   }
 }
 
+// With --shard-optimizer, every device has the whole model.
+void CheckSharding(const Recipe& recipe) {
+  const char* const flag = "--shard-optimizer";
+  if (Gathers(recipe)) {
+    throw Error(ErrorCode::kConfig, "the optimizer's state cannot be shared out if one device gathers the samples of all", flag,
+                recipe.tail.empty() ? "leave out --gather-to, or --shard-optimizer"
+                                    : "the model relates samples, so one device must gather them; leave out --shard-optimizer");
+  }
+  if (recipe.place_auto || recipe.placed_stages > 0 || !recipe.place.empty()) {
+    throw Error(ErrorCode::kConfig, "the optimizer's state cannot be shared out if parts of the model are placed on devices of their own",
+                flag, "leave out --place, or --shard-optimizer");
+  }
+  if (recipe.UsesFileAlgorithm()) {
+    throw Error(ErrorCode::kConfig, "the states of the file's own training algorithm cannot be shared out", flag,
+                "use --loss NAME to train with Gradloom's losses and optimizers, or leave out --shard-optimizer");
+  }
+}
+
 }  // namespace
 
 bool Gathers(const Recipe& recipe) { return recipe.gather_to >= 0; }
@@ -31,6 +49,7 @@ int CopiesOf(const Recipe& recipe, const Stages& stages) { return Gathers(recipe
 
 Stages StagesOf(const Recipe& recipe, const std::function<Stages()>& cut) {
   Stages stages;
+  if (recipe.ShardsOptimizer()) CheckSharding(recipe);
   if (Gathers(recipe)) {
     CheckGathering(recipe);
     stages.count = 2;

@@ -71,7 +71,7 @@ class Simulator {
     result_.samples = entry.batch;
     std::map<int, std::pair<int, int>> ranks;  // by program: a rank that runs it, and the number of such ranks
     if (devices > 0) {
-      const std::set<int> replica = ReplicaOf(entry, 0);
+      const std::set<int> replica = CopyOfModel(entry, 0);
       const int each = static_cast<int>(replica.size());
       if (devices % each != 0) {
         throw Error(
@@ -164,19 +164,6 @@ class Simulator {
       }
     }
     return true;
-  }
-
-  // A rank with the ranks that are connected to it by transfers, directly or through others.
-  static std::set<int> ReplicaOf(const Entry& entry, int rank) {
-    std::set<int> replica{rank};
-    for (std::vector<int> open{rank}; !open.empty();) {
-      const int at = open.back();
-      open.pop_back();
-      for (int peer : entry.ranks[static_cast<size_t>(at)].peers) {
-        if (peer >= 0 && replica.insert(peer).second) open.push_back(peer);
-      }
-    }
-    return replica;
   }
 
   void AddRunner(int program, const RankBinding& binding, int rank, int ranks) {
@@ -381,7 +368,8 @@ class Simulator {
     // The sender comes first.
     const Runner& first = runners_[together.front().first];
     const int index = together.front().second->instructions[together.front().second->next];
-    Pass(together, BytesRead(*first.program, first.program->instructions[static_cast<size_t>(index)]), collective);
+    const Instruction& instruction = first.program->instructions[static_cast<size_t>(index)];
+    Pass(together, BytesRead(*first.program, instruction), instruction);
   }
 
   static int GroupOf(const Runner& runner, const Instruction& i) { return runner.binding->groups[static_cast<size_t>(i.group)]; }
@@ -429,7 +417,8 @@ class Simulator {
     return bytes;
   }
 
-  void Pass(const std::vector<Arrival>& together, int64_t bytes, bool collective) {
+  void Pass(const std::vector<Arrival>& together, int64_t bytes, const Instruction& first) {
+    const bool collective = first.kind == InstructionKind::kCollective;
     double start = 0;
     Cause cause;
     int members = 0;
@@ -439,7 +428,9 @@ class Simulator {
       start = lane->free;
       cause = lane->last;
     }
-    const double end = start + (collective ? AllReduceSeconds(bytes, members, cluster_) : TransferSeconds(bytes, cluster_));
+    // A broadcast is the second half of an all-reduce, in which each device has parts of the sum for the others.
+    const double share = first.collective == Collective::kBroadcast ? 0.5 : 1;
+    const double end = start + (collective ? share * AllReduceSeconds(bytes, members, cluster_) : TransferSeconds(bytes, cluster_));
     for (const auto& [r, lane] : together) {
       runners_[r].cause[static_cast<size_t>(lane->instructions[lane->next])] = cause;
       lane->free = start;

@@ -1,8 +1,11 @@
-// Collectives and transfers: created by replicate_data and place_devices, after differentiation.
+// Collectives and transfers: created by replicate_data, shard_updates and place_devices, after differentiation.
 //
 //   gradloom.AllReduce(x...) {states, tag} -> (y...): sums over the devices that share a batch, with the same bits on each, in one
 //     collective. `states`, by operand: the name of the parameter whose gradient this is, in whose layout it is sent; "" for anything else,
 //     which is sent in row-major order. `tag`: a number that is equal on all devices and different for each collective.
+//   gradloom.Broadcast(x) {root, states, tag} -> (y): the x of the device `root`, an index into the devices that share a batch, on each of
+//     them. `states`: the name of the parameter whose next value this is, in whose layout it is sent. What the other devices give as x is
+//     not used.
 //   gradloom.Send(x) {peer, tag} -> (): sends x to the device in slot `peer`, which has a matching Recv.
 //   gradloom.Recv() {peer, tag, dtype, shape} -> (y): the value that the device sends.
 //   gradloom.GatherSamples(x) {axis, outer} -> (y), gradloom.ScatterSamples(x) {axis, outer} -> (y): the identity over the whole batch. If
@@ -41,6 +44,7 @@ void ShardGathered(ShardQuery& query) {
 
 constexpr Op kOps[] = {
     {.name = "AllReduce", .domain = kGradloomDomain, .traits = kCollective, .infer = InferAllReduce},
+    {.name = "Broadcast", .domain = kGradloomDomain, .traits = kCollective, .infer = InferCopy},
     {.name = "Send", .domain = kGradloomDomain, .traits = kCollective, .infer = InferSend},
     {.name = "Recv", .domain = kGradloomDomain, .traits = kCollective, .infer = InferRecv},
     {.name = "GatherSamples", .domain = kGradloomDomain, .traits = kCollective, .infer = InferCopy, .shard = ShardGathered},

@@ -14,6 +14,7 @@
 #include "compiler/passes/devices/expose_sums.h"
 #include "compiler/passes/devices/gather_tail.h"
 #include "compiler/passes/devices/replicate_data.h"
+#include "compiler/passes/devices/shard_updates.h"
 #include "compiler/passes/fusion/fuse_epilogues.h"
 #include "compiler/passes/fusion/fuse_norm_masks.h"
 #include "compiler/passes/fusion/fuse_norm_sums.h"
@@ -263,6 +264,10 @@ void RunSumPartialValues(PassContext& c) {
   if (c.kind == EntryKind::kUpdate || c.kind == EntryKind::kLastBatch) SumPartialValues(c.graph, BucketBytesOf(c.recipe));
 }
 
+void RunShardUpdates(PassContext& c) {
+  if (c.recipe.ShardsOptimizer()) ShardUpdates(c.graph, c.place, *c.holders);
+}
+
 void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
 
 // Whether what depends only on weights is computed in the first of several runs. Not in a step that trains: it spends little time on it,
@@ -286,8 +291,9 @@ void RunFuseNormSums(PassContext& c) {
 }
 
 void RunKeepWeightCopies(PassContext& c) {
-  // With --gather-to, devices of one place have different nodes, but must keep the same states.
-  if (c.recipe.gather_to >= 0) return;
+  // With --gather-to, devices of one place have different nodes, but must keep the same states. A parameter that another device has updated
+  // has to be rounded in any case.
+  if (c.recipe.gather_to >= 0 || c.recipe.ShardsOptimizer()) return;
   GraphBuilder builder(c.graph, c.rules);
   KeepWeightCopies(builder, c.plan, Trains(c.kind) && !c.recipe.UsesFileAlgorithm());
 }
@@ -413,6 +419,8 @@ constexpr Pass kPasses[] = {
     // this makes several graphs of one. This is the first pass per device, because collectives must run in the same order on all devices
     // and later passes may order the nodes of two devices differently.
     {"sum_partial_values", RunSumPartialValues, kRequired},
+    // After gradients are summed, and before anything else, for the same reason: it adds collectives.
+    {"shard_updates", RunShardUpdates, kRequired},
     // Simplifies what the division needed unchanged.
     {"simplify_device", RunIf<Simplify, IsDivided>, kOptional},
     // Per device, where slices of samples are ordinary slices; before pointwise fusion, which would take the sums.

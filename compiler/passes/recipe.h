@@ -65,10 +65,12 @@ struct Recipe {
   bool place_auto = false;     // cut the model into as many parts as the memory limit requires, by the cost model
   int64_t bucket_bytes = 0;    // bytes of gradients that devices sum in one all-reduce; 0: the cost model decides
   bool copy_inputs = false;    // copy all inputs ahead of their step; otherwise only those that a device cannot read in place
-  bool sync_bn = false;        // batch statistics of the whole batch, not of each device's samples
-  bool fixed_order = true;     // GPUs sum in the same order in every run; otherwise some gradients in any order (relax_order)
-  int threads = 1;             // threads of a device, which its streams share
-  int64_t memory_limit = 0;    // bytes of a device that a plan may need; activations are recomputed to fit; 0: no limit
+  // Each device that shares the batch keeps the optimizer's states of some parameters only, updates these, and broadcasts them.
+  bool shard_optimizer = false;
+  bool sync_bn = false;      // batch statistics of the whole batch, not of each device's samples
+  bool fixed_order = true;   // GPUs sum in the same order in every run; otherwise some gradients in any order (relax_order)
+  int threads = 1;           // threads of a device, which its streams share
+  int64_t memory_limit = 0;  // bytes of a device that a plan may need; activations are recomputed to fit; 0: no limit
   RecomputeMode recompute = RecomputeMode::kAuto;
   bool keep_settled = true;  // predictions keep what they compute from weights alone for the next run, as far as the limit allows
   int streams = 1;           // streams of a device; 0: the cost model decides
@@ -85,6 +87,9 @@ struct Recipe {
     return gather_related && devices > 1 && place.empty() && placed_stages == 0 && !place_auto && !UsesFileAlgorithm() &&
            (gather_to < 0 || !tail.empty());
   }
+
+  // Whether the optimizer's states are shared out over several devices.
+  bool ShardsOptimizer() const { return shard_optimizer && devices > 1; }
 
   // Whether loss, gradients and updates are those of the file's own algorithm, and the index of its training_info.
   bool UsesFileAlgorithm() const { return losses.size() == 1 && losses[0].type == "algorithm"; }

@@ -44,7 +44,7 @@ std::string OptimizerText(const Plan& plan, const std::set<int>& programs) {
         const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
         return buffer.arena == Arena::kState && parameters.contains({program.place, buffer.offset});
       });
-      if (!updates) continue;
+      if (!updates || instruction.kind == InstructionKind::kCollective) continue;  // a broadcast passes on what another device has updated
       Attributes options = instruction.attributes;
       for (const char* form : {"tensors", "copy_type"}) options.erase(form);
       texts.insert(instruction.op + "(" + Listed(options) + ")");

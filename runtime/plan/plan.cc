@@ -50,6 +50,18 @@ int Plan::FindState(const std::string& name) const {
   return -1;
 }
 
+std::set<int> CopyOfModel(const Entry& entry, int rank) {
+  std::set<int> copy{rank};
+  for (std::vector<int> open{rank}; !open.empty();) {
+    const int at = open.back();
+    open.pop_back();
+    for (int peer : entry.ranks[static_cast<size_t>(at)].peers) {
+      if (peer >= 0 && copy.insert(peer).second) open.push_back(peer);
+    }
+  }
+  return copy;
+}
+
 bool Plan::HasPartialState() const {
   return std::any_of(state.begin(), state.end(), [](const StateTensor& tensor) { return tensor.partial; });
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -346,6 +347,9 @@ struct Plan {
   // Whether some state is partial (StateTensor::partial).
   bool HasPartialState() const;
 };
+
+// The ranks that hold one copy of the model: `rank`, and those that are connected to it by transfers, directly or through others.
+std::set<int> CopyOfModel(const Entry& entry, int rank);
 
 // Whether `plan` has the states of `base` at the same places and offsets of the same ranks, perhaps with others after them.
 bool KeepsState(const Plan& plan, const Plan& base);

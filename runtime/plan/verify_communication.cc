@@ -152,14 +152,28 @@ class CommunicationCheck : EntryRanks {
     for (size_t s = 0; s < entry_.ranks.size(); ++s) {
       if (facts(s).state_writes.empty() || entry_.ranks[s].shard_length == 0) continue;
       for (size_t r = 0; r < entry_.ranks.size(); ++r) {
-        if (r == s || entry_.ranks[r].shard_length == 0 || program(r).place != program(s).place || !acceptance_->ChangesTooEarly(s, r))
-          continue;
+        if (r == s || entry_.ranks[r].shard_length == 0 || !RefuseFor(r, s) || !acceptance_->ChangesTooEarly(s, r)) continue;
         faults_.Add("ranks", Rank(s),
                     "changes state before it has synchronized with rank " + std::to_string(r) +
                         ", which may refuse the batch until then: the step could fail after changing it");
         return;
       }
     }
+  }
+
+  // Whether a refusal by rank r must keep rank s from changing state: whether both hold a parameter, and so the same part of the model.
+  // Ranks of several places that have the same samples refuse alike.
+  bool RefuseFor(size_t r, size_t s) {
+    const int a = program(r).place, b = program(s).place;
+    if (a == b) return true;
+    if (ShardOf(entry_.ranks[r]) == ShardOf(entry_.ranks[s])) return false;
+    const auto [known, fresh] = same_parameters_.try_emplace(std::minmax(a, b), false);
+    if (fresh) {
+      known->second = std::any_of(plan_.state.begin(), plan_.state.end(), [&](const StateTensor& state) {
+        return state.kind == StateKind::kParameter && state.in_place(a) && state.in_place(b);
+      });
+    }
+    return known->second;
   }
 
   // The ranks that are matched now that `rank` has arrived: the whole group, or none.
@@ -176,6 +190,7 @@ class CommunicationCheck : EntryRanks {
       CompareCollective(rank, static_cast<size_t>(member));
       CheckSumsOverAll(static_cast<size_t>(member), group, i);
     }
+    if (i.collective == Collective::kBroadcast) CheckPassesOn(static_cast<size_t>(members[static_cast<size_t>(i.root)]));
     return {members.begin(), members.end()};
   }
 
@@ -210,6 +225,20 @@ class CommunicationCheck : EntryRanks {
     faults_.Add("ranks", Where(rank, next_[rank]),
                 "sums over group " + std::to_string(group) + ", which " +
                     (whole ? sample_faults_[group] : "lacks ranks that hold the same part of the model"));
+  }
+
+  // A broadcast of a state where it is passes on its next value, which the root has given it before.
+  void CheckPassesOn(size_t root) {
+    const int index = facts(root).communication[next_[root]];
+    const Instruction& i = program(root).instructions[static_cast<size_t>(index)];
+    const Buffer& passed = Operand(root, i, 1);
+    if (passed.arena != Arena::kState || !SamePlace(Operand(root, i, 0), passed)) return;
+    const auto& writes = facts(root).state_writes;
+    const bool given = std::any_of(writes.begin(), writes.end(), [&](const auto& write) {
+      return write.second != index && plan_.state[static_cast<size_t>(write.first)].offset == passed.offset;
+    });
+    if (!given)
+      faults_.Add("ranks", Where(root, next_[root]), "broadcasts a state that the rank itself does not change: " + Describe(passed));
   }
 
   void CompareCollective(size_t a, size_t b) {
@@ -256,14 +285,15 @@ class CommunicationCheck : EntryRanks {
     faults_.Add("ranks", Where(rank, next_[rank]), "waits forever: " + Where(missing, next_[missing]) + ", never matches it");
   }
 
-  std::vector<size_t> next_;                     // by rank: its next communication
-  std::vector<size_t> arrived_;                  // by group: the number of members that have arrived
-  std::vector<bool> waits_;                      // by rank: whether it has arrived at its next communication
-  std::vector<Transfer> transfers_;              // that have taken place
-  std::vector<std::set<int>> members_;           // by group
-  std::vector<std::set<int>> whole_places_;      // by group: the places of which it has all ranks
-  std::vector<std::string> sample_faults_;       // by group: SampleFault
-  std::optional<AcceptanceTracker> acceptance_;  // nullopt if there are no refusals to learn of
+  std::vector<size_t> next_;                             // by rank: its next communication
+  std::vector<size_t> arrived_;                          // by group: the number of members that have arrived
+  std::vector<bool> waits_;                              // by rank: whether it has arrived at its next communication
+  std::vector<Transfer> transfers_;                      // that have taken place
+  std::vector<std::set<int>> members_;                   // by group
+  std::vector<std::set<int>> whole_places_;              // by group: the places of which it has all ranks
+  std::vector<std::string> sample_faults_;               // by group: SampleFault
+  std::map<std::pair<int, int>, bool> same_parameters_;  // of places
+  std::optional<AcceptanceTracker> acceptance_;          // nullopt if there are no refusals to learn of
 };
 
 }  // namespace

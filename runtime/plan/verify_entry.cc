@@ -27,6 +27,7 @@ class EntryCheck : EntryRanks {
     const bool fits = faults_.size() == before;
     CheckStateWrites();
     CheckHolders();
+    CheckHeld();
     CheckPartialReads();
     if (fits) CheckCommunication(*this);
   }
@@ -54,6 +55,17 @@ class EntryCheck : EntryRanks {
       return false;
     }
     return true;
+  }
+
+  // Every state is on the device of some rank.
+  void CheckHeld() {
+    std::set<int> places;
+    for (size_t r = 0; r < entry_.ranks.size(); ++r) places.insert(program(r).place);
+    for (const StateTensor& state : plan_.state) {
+      const bool held =
+          state.places.empty() || std::any_of(state.places.begin(), state.places.end(), [&](int place) { return places.contains(place); });
+      if (!held) return faults_.Add("ranks", name_, "no rank holds state '" + Escaped(state.name) + "'");
+    }
   }
 
   // Every sample is in a shard. Two shards are equal (the stages of one replica) or disjoint.

@@ -350,7 +350,10 @@ class Sweep {
   void StateWrite(int index, const Buffer& written, ProgramFacts& facts) {
     const int state = scope_.tables.state.at(written.offset);
     const auto [known, fresh] = state_writes_.emplace(state, index);
-    if (!fresh) {
+    const auto passes_on = [&](int i) { return PassesOnState(program_.instructions[static_cast<size_t>(i)]); };
+    if (!fresh && passes_on(index) && !passes_on(known->second)) {
+      known->second = index;
+    } else if (!fresh) {
       faults_.Add("writes", At(index),
                   "writes " + Describe(written) + ", which " + Describe(program_, known->second) + " has already written in this step");
     }
@@ -405,6 +408,14 @@ class Sweep {
     }
   }
 
+  // Whether it is a broadcast of what is in this place on each device. On the device that it comes from it changes nothing, so it may
+  // follow the write of a state there; on the others it is the write.
+  bool PassesOnState(const Instruction& instruction) const {
+    if (instruction.kind != InstructionKind::kCollective || instruction.collective != Collective::kBroadcast) return false;
+    const auto buffer = [&](size_t use) { return program_.buffers[static_cast<size_t>(instruction.uses[use].buffer)]; };
+    return SamePlace(buffer(0), buffer(1));
+  }
+
   // After a kernel that refuses the batch, a device continues, whereas the CPU stops.
   void CheckKeepsState(const ProgramFacts& facts) {
     for (const auto& [state, write] : facts.state_writes) {
@@ -412,7 +423,8 @@ class Sweep {
       const int device = program_.streams[static_cast<size_t>(instruction.stream)].device;
       if (scope_.plan.targets[static_cast<size_t>(device)].device == DeviceKind::kCpu) continue;
       const KernelRow* const row = instruction.kind == InstructionKind::kLaunch ? scope_.find(instruction.kernel) : nullptr;
-      if (instruction.kind == InstructionKind::kCopy || (row != nullptr && row->preserves_state_on_refusal)) continue;
+      if (instruction.kind == InstructionKind::kCopy || (row != nullptr && row->preserves_state_on_refusal) || PassesOnState(instruction))
+        continue;
       faults_.Add("order", At(write),
                   "changes state '" + Escaped(scope_.plan.state[static_cast<size_t>(state)].name) +
                       "', but does not check whether the batch was refused: the step could fail after changing it");

@@ -74,6 +74,12 @@ void Spread(const std::vector<int>& places, const Range& range, std::vector<std:
 
 std::string InPlace(const Plan& plan, size_t place) { return plan.places.size() == 1 ? "" : " of place " + std::to_string(place); }
 
+// A state is where its parameter is. Those of the optimizer may be in some of these places only, which update the parameter for all.
+bool MayBeWhere(const StateTensor& state, const StateTensor& parameter) {
+  if (state.kind != StateKind::kOptimizer || state.places.empty()) return state.places == parameter.places;
+  return std::all_of(state.places.begin(), state.places.end(), [&](int place) { return parameter.in_place(place); });
+}
+
 // A copy has a 16-bit type of its own, and is derived from the parameter alone.
 void CheckCopy(const StateTensor& copy, const StateTensor& parameter, const std::string& what, FaultList& faults) {
   if (!Is16BitFloat(copy.dtype) || Is16BitFloat(parameter.dtype) || !IsFloating(parameter.dtype) || copy.shape != parameter.shape) {
@@ -119,7 +125,7 @@ void CheckState(const Plan& plan, FaultList& faults) {
     const bool in_range = state.parameter >= 0 && state.parameter < static_cast<int>(plan.state.size());
     if (belongs != in_range || (in_range && plan.state[static_cast<size_t>(state.parameter)].kind != StateKind::kParameter)) {
       faults.Add("names", what, "does not belong to a parameter as its kind requires");
-    } else if (in_range && plan.state[static_cast<size_t>(state.parameter)].places != state.places) {
+    } else if (in_range && !MayBeWhere(state, plan.state[static_cast<size_t>(state.parameter)])) {
       faults.Add("names", what, "has other places than its parameter");
     } else if (state.kind == StateKind::kWeightCopy) {
       CheckCopy(state, plan.state[static_cast<size_t>(state.parameter)], what, faults);

@@ -7,8 +7,8 @@
 //   bounds     every buffer lies in its arena and has exactly the bytes of its dtype, shape and layout;
 //              state, constants and step parameters are what the plan's tables say lies there
 //   writes     constants, feeds and step parameters are never written; a state tensor is written at most
-//              once a step, whole, and only by entries of a kind that may; operands of one instruction
-//              overlap only where its kernel permits it
+//              once a step, whole, and only by entries of a kind that may, except that a broadcast in
+//              place may follow; operands of one instruction overlap only where its kernel permits it
 //   order      every two accesses to the same bytes, one of them a write, are ordered by streams and events;
 //              every wait has a record before it, so no program can wait for itself. If the plan says that
 //              failed steps change nothing (kFailedSteps), state is written after everything that may
@@ -24,7 +24,8 @@
 //              divided is the same on all ranks that provide it; all ranks that hold a state change it together;
 //              all members of a group take part in the same collectives in the same order with equal sizes,
 //              sums are over all ranks that hold the same part of the model, and have each sample once;
-//              all that hold a state compute its next value alike, from what does not depend on their samples;
+//              all that hold a state compute its next value alike, from what does not depend on their samples,
+//              or get it from one that has; every state has a rank that holds it;
 //              every send meets its receive; no rank waits for ever; if failed steps change nothing, copies
 //              of a part of the model know of each other's refusals before they change state
 // Entries may follow each other in any order: all streams join at the end of a step, state has one place and one layout, and no entry reads

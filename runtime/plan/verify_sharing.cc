@@ -124,6 +124,7 @@ class SharingCheck : EntryRanks {
     Values values;
     std::map<int, Turn> turns{};                    // by collective
     std::map<int, std::vector<Source>> received{};  // by instruction that receives
+    std::map<int, int> last_write{};                // by state
     std::vector<size_t> waiting{};                  // flows that wait for this one
     size_t next = 0;                                // the first instruction that has not been walked
     size_t forced = static_cast<size_t>(-1);        // an instruction that receives, and that does not wait for what is sent
@@ -146,6 +147,7 @@ class SharingCheck : EntryRanks {
       if (fresh) {
         const int place = program(r).place;
         flows_.push_back({r, true, &tables_.try_emplace(place, plan_, place).first->second, Values(program(r))});
+        FindLastWrites(flows_.back());
       }
       Flow& flow = flows_[found->second];
       flow.alone = fresh;
@@ -431,6 +433,19 @@ class SharingCheck : EntryRanks {
     }
   }
 
+  // A broadcast in place may follow the write of a state.
+  static void FindLastWrites(Flow& flow) {
+    const Program& program = flow.values.of;
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      for (const Use& use : program.instructions[i].uses) {
+        if (use.access != Access::kWrite || use.buffer < 0) continue;
+        const Buffer& written = At(program, use);
+        if (written.arena == Arena::kState && written.bytes > 0)
+          flow.last_write[flow.tables->state.at(written.offset)] = static_cast<int>(i);
+      }
+    }
+  }
+
   // A state's next value must be the same on all that hold the state, unless each has a part.
   void CheckStates(Flow& flow, int index) {
     const Instruction& instruction = flow.values.of.instructions[static_cast<size_t>(index)];
@@ -439,7 +454,7 @@ class SharingCheck : EntryRanks {
       const Buffer& written = At(flow.values.of, use);
       if (written.arena != Arena::kState || written.bytes == 0) continue;
       const int state = flow.tables->state.at(written.offset);
-      if (plan_.state[static_cast<size_t>(state)].partial) continue;
+      if (plan_.state[static_cast<size_t>(state)].partial || flow.last_write.at(state) != index) continue;
       const Value value = Read(flow, flow.values, use.buffer);
       const Next& first = next_.try_emplace(state, Next{value, flow.rank, index}).first->second;
       std::string cause;

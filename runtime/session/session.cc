@@ -112,8 +112,10 @@ void Session::ThrowNoEntry(EntryKind kind, const Feeds& feeds) const {
 
 std::pair<int64_t, int64_t> Session::RowsRead(EntryKind kind, int64_t batch) const {
   const int entry = plan_->FindEntry(kind, batch);
+  if (communicator() == nullptr || entry < 0) return {0, batch};
   // If parts of a model are on separate devices, one part may read samples that another one holds.
-  if (communicator() == nullptr || entry < 0 || plan_->places.size() > 1) return {0, batch};
+  const std::vector<RankBinding>& ranks = plan_->entries[static_cast<size_t>(entry)].ranks;
+  if (std::any_of(ranks.begin(), ranks.end(), [](const RankBinding& rank) { return !rank.peers.empty(); })) return {0, batch};
   int64_t first = batch, last = 0;
   const RankRange own = communicator()->OwnRanks(plan_->num_ranks());
   for (int rank = own.first; rank < own.last; ++rank) {

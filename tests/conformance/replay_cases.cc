@@ -75,6 +75,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.run.copy_inputs = true;
     } else if (flag == "--recompute") {
       arguments.run.recompute = true;
+    } else if (flag == "--shard-optimizer") {
+      arguments.run.shards = true;
     } else if (flag == "--gather-to") {
       arguments.run.gather_to = std::atoi(value(i).c_str());
     } else if (flag == "--place-seed") {

@@ -17,6 +17,7 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   compile.recipe = recorded.recipe;
   SetDevices(options, compile.recipe, session);
   compile.recipe.gather_to = options.gather_to;
+  compile.recipe.shard_optimizer = options.shards;
   if (options.recompute) compile.recipe.recompute = RecomputeMode::kFull;
   compile.recipe.copy_inputs = options.copy_inputs;
   compile.recipe.sync_bn = true;  // the recording was made on one device

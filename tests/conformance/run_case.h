@@ -26,6 +26,7 @@ struct RunOptions {
   LossScale loss_scale;
   bool recompute = false;                    // as many activations as make the arena smaller
   int gather_to = -1;                        // the device that computes the loss and everything after it; -1: none
+  bool shards = false;                       // the optimizer's state is shared out over the devices
   int stages = 1;                            // number of devices that together hold one replica of the model
   uint64_t place_seed = 0;                   // seed of the random assignment of nodes to stages
   std::optional<uint64_t> chaos;             // seed of random delays before every instruction

@@ -117,6 +117,17 @@ TEST_F(OnEmulatedGpus, SeveralDevicesAccumulateGradients) {
   }
 }
 
+// Each device updates its share of the parameters, and broadcasts them: kernels of one GPU, or NCCL between two.
+TEST_F(OnEmulatedGpus, SeveralDevicesShareOutTheOptimizersState) {
+  for (const char* name : {"clip_accumulate", "batches_accumulate_uneven"}) {
+    const TrainingCase recorded = ReadTrainingCase(kRecorded + std::string(name));
+    for (const char* devices : {"cuda:0,0,1", "cuda:0,1", "cuda:0,0"}) {
+      EXPECT_EQ(Failures(recorded, {.streams = 2, .devices = devices, .shards = true}), "") << name << " " << devices;
+      EXPECT_EQ(Failures(recorded, {.devices = devices, .graph = false, .shards = true}), "") << name << " " << devices;
+    }
+  }
+}
+
 TEST_F(OnEmulatedGpus, ModelStagesOnSeparateDevices) {
   const TrainingCase recorded = Case("lenet");
   EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,1", .stages = 2, .place_seed = 3}), "");

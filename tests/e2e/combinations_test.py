@@ -31,7 +31,7 @@ SECONDS = float(os.environ.get("GRADLOOM_WALK_SECONDS", "15"))
 LEAST_WALKS = 4
 # Flags that `check` and `compile` have as well.
 COMPILED = ("--optimizer", "--weight-decay", "--clip-norm", "--clip-value", "--batch", "--micro-batch", "--accumulate", "--accumulate-by",
-            "--precision", "--loss-scale", "--devices", "--place", "--gather-to", "--sync-bn", "--freeze", "--threads")
+            "--precision", "--loss-scale", "--devices", "--place", "--gather-to", "--shard-optimizer", "--sync-bn", "--freeze", "--threads")
 # Tolerances for outputs and losses, relative to the largest: the second run sums in another order, or in another type, than the first.
 ROUNDING = {"fp32": 2e-5, "bf16": 5e-2, "fp16": 1e-2}
 
@@ -87,7 +87,9 @@ class Combination:
             return {}
         gathered = maybe(0.25, "--gather-to", f"cpu:{self.rng.randrange(count)}")
         place = f"{self.rng.choice(small_nets.layers(self.model))}*=" + (gathered.get("--gather-to") or "cpu:1")
-        return {"--devices": f"cpu:{count}", **gathered, **maybe(0.4, "--place", place), **maybe(0.4, "--sync-bn", True)}
+        placed = {**gathered, **maybe(0.4, "--place", place)}
+        shared = {} if placed else maybe(0.4, "--shard-optimizer", True)
+        return {"--devices": f"cpu:{count}", **placed, **shared, **maybe(0.4, "--sync-bn", True)}
 
     def watching(self):
         rng, maybe = self.rng, self.maybe
@@ -310,6 +312,13 @@ class Walk:
         count = self.rng.choice([n for n in (1, 2, 3, 5) if n != self.drawn.devices])
         self.near(self.run({"--devices": f"cpu:{count}" if count > 1 else "cpu", "--place": None, "--gather-to": None}))
 
+    def shared_out(self):
+        """`--shard-optimizer` changes where states are, but no bit of them."""
+        flags = self.drawn.flags
+        if self.drawn.devices == 1 or "--place" in flags or "--gather-to" in flags:
+            return False
+        self.same(self.run({"--shard-optimizer": None if "--shard-optimizer" in flags else True}))
+
     def a_job(self):
         counts = [n for n in (2, 3, 4) if self.drawn.devices % n == 0]
         if not counts:
@@ -446,7 +455,7 @@ class Walk:
 
 
 TRIED = [Walk.again, Walk.what_changes_no_bit, Walk.other_saves, Walk.its_own_configuration, Walk.a_plan_from_a_file, Walk.a_table,
-         Walk.other_files, Walk.a_file_of_tokens, Walk.a_folder_of_images, Walk.without_locks, Walk.cut_by_itself, Walk.goes_back_otherwise, Walk.other_devices, Walk.a_job, Walk.micro_batches, Walk.stops, Walk.goes_back, Walk.more_epochs, Walk.used_elsewhere, Walk.evaluated,
+         Walk.other_files, Walk.a_file_of_tokens, Walk.a_folder_of_images, Walk.without_locks, Walk.cut_by_itself, Walk.goes_back_otherwise, Walk.other_devices, Walk.shared_out, Walk.a_job, Walk.micro_batches, Walk.stops, Walk.goes_back, Walk.more_epochs, Walk.used_elsewhere, Walk.evaluated,
          Walk.memory, Walk.begun_with_its_weights]
 
 

@@ -20,6 +20,7 @@ from jobs import Job, JobTest  # noqa: E402
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 
 TWO = ["--place", "block3*=cpu:1"]
+SHARDED = ["--shard-optimizer"]
 THREE = [*TWO, "--place", "logits_node=cpu:2"]
 
 # A command whose rank 1 sees a different folder at the path given by the first word.
@@ -56,7 +57,8 @@ class PartsTest(JobTest):
         # Processes, devices of each, stages of a replica, files of a checkpoint.
         short = {"epochs": "1"}
         cases = [(2, 1, TWO, 2, {}), (3, 1, THREE, 3, {"transport": "tcp", **short}), (4, 1, TWO, 2, short), (3, 2, THREE, 2, short),
-                 (2, 1, TWO, 2, {"precision": "fp16", **short}), (2, 2, TWO, 1, short), (2, 1, ["--gather-to", "cpu:0"], 1, short)]
+                 (2, 1, TWO, 2, {"precision": "fp16", **short}), (2, 2, TWO, 1, short), (2, 1, ["--gather-to", "cpu:0"], 1, short), (3, 1, SHARDED, 3, {}),
+                 (2, 2, SHARDED, 2, {"precision": "fp16", **short})]
         for i, (world, each, place, files, changes) in enumerate(cases):
             with self.subTest(processes=world, devices_each=each, place=place, **changes):
                 self.one(self.train(f"one{i}", place, devices=f"cpu:{world * each}", **changes))
@@ -80,6 +82,16 @@ class PartsTest(JobTest):
         self.assertEqual(len(self.parts(self.newest("stopped_one"))), 1)
         self.job(4, ["resume", self.path("stopped_one")])
         self.assert_same_run("stopped_one", "whole")
+
+    def test_resume_with_and_without_shared_out_state(self):
+        """Whether devices share out the optimizer's state is a matter of each run."""
+        self.one(self.train("never_shared", [], devices="cpu:3"))
+        for i, (before, after) in enumerate(((SHARDED, ["--set", "devices.shard_optimizer=false"]), ([], SHARDED))):
+            run = f"switched{i}"
+            self.stopped(1, self.train(run, before, devices="cpu:3"), run)
+            said = self.one(["resume", self.path(run), *after]).stderr
+            self.assertNotIn("changed optimizer", said)
+            self.assert_same_run(run, "never_shared")
 
     def test_users_of_a_checkpoint_read_all_parts(self):
         changes = {"steps": "12", "save_every": "4", "eval_every": "4", "accumulate": "1"}

@@ -18,6 +18,9 @@ const FailedStepCase kCases[] = {
     {.name = "three devices of two streams, unlike shares", .devices = 3, .streams = 2},
     {.name = "a device without samples", .devices = 3, .samples = 2},
     {.name = "statistics of all", .devices = 2, .change = [](CompileOptions& o) { o.recipe.sync_bn = true; }},
+    {.name = "states of the optimizer on one device each",
+     .devices = 3,
+     .change = [](CompileOptions& o) { o.recipe.shard_optimizer = true; }},
     {.name = "a scaled loss",
      .change =
          [](CompileOptions& o) {

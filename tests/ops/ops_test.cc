@@ -104,6 +104,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.BatchNormGradApply",
       "gradloom.BatchNormGradParameters",
       "gradloom.AllReduce",
+      "gradloom.Broadcast",
       "gradloom.Send",
       "gradloom.Recv",
       "gradloom.GatherSamples",

@@ -45,6 +45,7 @@ uint64_t Number(const char* variable, uint64_t otherwise) {
 struct Parallel {
   int streams, devices, stages = 1;
   bool gathers = false;
+  bool shards = false;  // whether they share out the optimizer's state
 };
 
 Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
@@ -57,6 +58,7 @@ Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
   options.recipe.copy_inputs = parallel.devices == 2 || parallel.streams == 2;
   options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
   const Model model = Model::Load(recorded.model_path);
+  options.recipe.shard_optimizer = parallel.shards;
   if (parallel.gathers) options.recipe.gather_to = 0;
   if (parallel.stages > 1) options.recipe.place = RandomPlacement(model, options, parallel.stages, 1);
   Plan plan = Compile(model, options);
@@ -118,11 +120,20 @@ TEST(CompiledMutations, AreRefusedOrChangeNothing) {
   int plans = 0;
   for (const char* name : kCases) {
     const TrainingCase recorded = ReadTrainingCase(std::string("tests/conformance/") + name);
-    for (const Parallel& parallel :
-         {Parallel{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 3}, {1, 8}, {1, 3, 3}, {1, 4, 2}, {1, 3, 1, true}, {2, 2, 1, true}}) {
+    for (const Parallel& parallel : {Parallel{1, 1},
+                                     {2, 1},
+                                     {4, 1},
+                                     {1, 2},
+                                     {2, 3},
+                                     {1, 8},
+                                     {1, 3, 3},
+                                     {1, 4, 2},
+                                     {1, 3, 1, true},
+                                     {2, 2, 1, true},
+                                     {2, 3, 1, false, true}}) {
       if (IsDecided(name) && parallel.devices > 1) continue;
       // Samples are gathered if nothing else is placed.
-      if (IsRelated(name) && (parallel.gathers || parallel.stages > 1)) continue;
+      if (IsRelated(name) && (parallel.gathers || parallel.shards || parallel.stages > 1)) continue;
       const Plan plan = PlanOf(recorded, parallel);
       const std::string outcome = Outcome(std::make_shared<const Plan>(plan), recorded, 0);
       SampleMutations(wanted, seed + static_cast<uint64_t>(plans));

@@ -41,6 +41,7 @@ class Planner {
     while (first_ < static_cast<int>(graph_.nodes.size()) && IsView(graph_.nodes[static_cast<size_t>(first_)])) ++first_;
     if (whole_ != nullptr) FindRefusals();
     FindReads();
+    FindBroadcasts();
     PlaceFixed();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) PlaceOutputs(static_cast<int>(i));
     CopyLateStates();
@@ -142,6 +143,13 @@ class Planner {
       if (!view) continue;
       extend(node.inputs[0], last_read(node.outputs[0]));
       Join(reads_[static_cast<size_t>(node.inputs[0])], reads(node.outputs[0]));
+    }
+  }
+
+  void FindBroadcasts() {
+    broadcast_.assign(static_cast<size_t>(graph_.num_values()), false);
+    for (const Node& node : graph_.nodes) {
+      if (IsBroadcast(node)) broadcast_[static_cast<size_t>(node.inputs[0])] = true;
     }
   }
 
@@ -265,6 +273,8 @@ class Planner {
   // end of a program, may overwrite state.
   bool MayKeepState(int i) const {
     if (plan_.device == DeviceKind::kCpu || (!refuses_ && !has_collectives_)) return true;
+    // Of a parameter, which the device that broadcasts it has kept.
+    if (IsBroadcast(graph_.nodes[static_cast<size_t>(i)])) return true;
     const KernelRow* const row = plan_.kernels[static_cast<size_t>(i)].row;
     return row != nullptr && row->preserves_state_on_refusal;
   }
@@ -315,6 +325,7 @@ class Planner {
     int step = static_cast<int>(graph_.nodes.size());
     for (const Value& value : graph_.values()) {
       if (value.next_of == kNoValue || storage_of(value.id) < 0 || storage_of(value.id) == storage_of(value.next_of)) continue;
+      if (broadcast_[static_cast<size_t>(value.id)]) continue;  // its result is the next value, too
       plan_.copies.push_back({value.id, value.next_of});
       Storage& storage = storage_at(value.id);
       storage.last = std::max(storage.last, step++);
@@ -334,6 +345,7 @@ class Planner {
   int collective_after_refusals_ = -1;  // the first collective after all nodes that may refuse
   std::vector<int> storage_of_;         // by value id; -1: not placed yet
   std::vector<int> last_read_;          // by value id; -1: never
+  std::vector<bool> broadcast_;         // by value id
   std::vector<Reach> reads_;            // by value id
   std::vector<Storage> storages_;
   std::vector<int> read_here_;      // the storages of the inputs of the node that is placed, ascending

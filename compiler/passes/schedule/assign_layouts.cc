@@ -140,7 +140,7 @@ class LayoutAssigner {
       }
       return;
     }
-    if (op != nullptr && op->has(kCollective)) return node.op == "AllReduce" ? AssignAllReduce(node) : Apply(node, PlainCall(node));
+    if (op != nullptr && op->has(kCollective)) return SharesStates(node) ? AssignShared(node) : Apply(node, PlainCall(node));
     KernelCall call = PlainCall(node);
     if (const KernelRow* row = ChooseKernel(plan_.device, call); row != nullptr && row->prefers != nullptr) {
       KernelCall preferred = call;
@@ -157,7 +157,8 @@ class LayoutAssigner {
   }
 
   // Every device must send the same bytes, whatever its share of the batch: in the parameter's layout, or row-major.
-  void AssignAllReduce(Node& node) {
+  static bool SharesStates(const Node& node) { return node.op == "AllReduce" || node.op == "Broadcast"; }
+  void AssignShared(Node& node) {
     const std::vector<std::string> states = node.attributes.Strings("states");
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId state = graph_.Find(states.at(i));

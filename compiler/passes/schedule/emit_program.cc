@@ -230,6 +230,8 @@ class Emitter {
     communication.stream = stream;
     if (communication.kind == InstructionKind::kCollective) {
       communication.group = 0;
+      communication.collective = IsBroadcast(node) ? Collective::kBroadcast : Collective::kAllReduceSum;
+      communication.root = static_cast<int>(node.attributes.Int("root", 0));
     } else {
       communication.peer = static_cast<int>(node.attributes.Int("peer", 0));
     }

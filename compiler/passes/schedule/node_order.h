@@ -14,6 +14,9 @@ bool IsView(const Node& node);
 // Whether it is a collective.
 bool IsCollective(const Node& node);
 
+// Whether it passes on a value of one device to those that share the batch with it.
+inline bool IsBroadcast(const Node& node) { return node.op == "Broadcast" && node.domain == kGradloomDomain; }
+
 // Whether it copies an input before the step.
 inline bool IsInputCopy(const Node& node) { return node.phase == Phase::kCopy; }
 

@@ -42,27 +42,44 @@ int64_t EpochsOf(const TrainingSetUp& set_up) {
 
 namespace {
 
+// Whether devices that hold the same parameters hold the optimizer's states of different ones.
+bool SharesOutOptimizer(const Plan& plan) {
+  return std::any_of(plan.state.begin(), plan.state.end(), [&](const StateTensor& state) {
+    return state.kind == StateKind::kOptimizer && state.places != plan.state[static_cast<size_t>(state.parameter)].places;
+  });
+}
+
+// "4 all-reduces (1.2 MiB)  ".
+std::string CollectivesText(const Program& program, Collective collective, const char* one, const char* several) {
+  int64_t count = 0, bytes = 0;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.kind != InstructionKind::kCollective || instruction.collective != collective) continue;
+    ++count;
+    for (const Use& use : instruction.uses)
+      bytes += use.access == Access::kRead ? program.buffers[static_cast<size_t>(use.buffer)].bytes : 0;
+  }
+  return count == 0 ? "" : Counted(count, one, several) + " (" + Bytes(bytes) + ")  ";
+}
+
 // What a device of the first entry runs, and the collectives among the devices.
 std::string DevicesLine(const Plan& plan) {
   const size_t devices = plan.entries.front().ranks.size();
   const Program& program = plan.programs[static_cast<size_t>(plan.entries.front().ranks.front().program)];
-  size_t compute = 0, all_reduces = 0;
-  int64_t bytes = 0;
+  size_t compute = 0;
   for (const Stream& stream : program.streams) compute += stream.kind == StreamKind::kCompute ? 1 : 0;
-  for (const Instruction& instruction : program.instructions) {
-    if (instruction.kind != InstructionKind::kCollective) continue;
-    ++all_reduces;
-    for (const Use& use : instruction.uses)
-      bytes += use.access == Access::kRead ? program.buffers[static_cast<size_t>(use.buffer)].bytes : 0;
-  }
   const Target& target = plan.targets.front();
   const bool on_cpu = target.device == DeviceKind::kCpu;
   std::string line = (devices == 1 ? "" : std::to_string(devices) + " x ") + std::string(DeviceKindName(target.device));
   line += on_cpu ? (devices == 1 ? "  " : " (virtual)  ") : " " + Escaped(target.isa) + "  ";
   if (on_cpu) line += Counted(program.streams.front().threads, "thread") + (devices == 1 ? "" : " each") + "  ";
-  if (plan.places.size() > 1) line += std::to_string(plan.places.size()) + " kinds of model parts  ";
+  if (SharesOutOptimizer(plan)) {
+    line += "optimizer state shared out  ";
+  } else if (plan.places.size() > 1) {
+    line += std::to_string(plan.places.size()) + " kinds of model parts  ";
+  }
   if (program.streams.size() > 1) line += Counted(compute, "stream") + "  " + Counted(program.num_events, "event") + "  ";
-  if (all_reduces > 0) line += Counted(all_reduces, "all-reduce") + " (" + Bytes(bytes) + ")  ";
+  line += CollectivesText(program, Collective::kAllReduceSum, "all-reduce", "all-reduces");
+  line += CollectivesText(program, Collective::kBroadcast, "broadcast", "broadcasts");
   return line + std::to_string(program.instructions.size()) + " instructions per step";
 }
 
