@@ -206,7 +206,8 @@ std::unique_ptr<TrialMemory> TrialMemory::Allocate(DType dtype, const std::vecto
       filled += more;
     }
   }
-  GRADLOOM_CUDA(cudaDeviceSynchronize());
+  // Not the device, which cannot be waited for while another thread captures a step.
+  GRADLOOM_CUDA(cudaStreamSynchronize(nullptr));
   return memory;
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/algorithms.h"
 #include "runtime/base/error.h"
 #include "tests/cuda/emulated_runtime.h"
 
@@ -101,6 +102,17 @@ TEST_F(DeviceCalls, ThreadsShareADevice) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_NO_THROW(device->Check());
+}
+
+// A session that starts may measure algorithms while another one captures its step. The device cannot be waited for then.
+TEST_F(DeviceCalls, AnotherThreadCapturesDuringATrial) {
+  const auto device = CudaPlatform()->Open(0);
+  void* const stream = device->NewStream();
+  device->BeginCapture(stream);
+  device->Delay(1, stream);
+  std::thread([] { EXPECT_NO_THROW(cuda::TrialMemory::Allocate(DType::kFloat32, {64, 0, 32})); }).join();
+  EXPECT_NE(device->EndCapture(stream), nullptr);
+  device->DeleteStream(stream);
 }
 
 // A context takes memory, so a process has one only on the devices that it uses. A thread that has chosen no device is on device 0.

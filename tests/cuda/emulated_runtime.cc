@@ -28,6 +28,7 @@ namespace {
 // Per-thread state of the runtime.
 thread_local int the_device = 0;
 thread_local cudaError_t the_last_error = cudaSuccess;
+thread_local std::unique_ptr<Capture> the_capture;  // only one at a time
 
 cudaError_t Fail(cudaError_t error) { return the_last_error = error; }
 
@@ -38,8 +39,14 @@ std::unique_lock<std::recursive_mutex> Locked() { return std::unique_lock(TheWor
 
 CUstream_st* StreamOf(cudaStream_t stream) { return stream == nullptr ? &TheWorld().legacy : stream; }
 
-// Whether calls that are illegal during a capture must be refused.
-bool Capturing() { return TheWorld().capture != nullptr; }
+// Whether calls of this thread that are illegal during a capture must be refused.
+bool Capturing() { return the_capture != nullptr; }
+
+// Whether any thread captures. What concerns the whole device is refused then.
+bool AnyCapture() {
+  const auto& streams = TheWorld().streams;
+  return std::any_of(streams.begin(), streams.end(), [](const auto& stream) { return stream->capture != 0; });
+}
 
 bool FailsNow() {
   int& left = TheWorld().options.fails_after;
@@ -63,9 +70,10 @@ cudaError_t EnqueuePolled(cudaStream_t given, std::string what, std::function<bo
   world.calls.push_back({std::move(what), stream->number, stream->capture != 0});
   auto work = std::make_shared<Work>(Work{std::move(run), std::move(after), DeviceOf(given), std::move(ended)});
   if (stream->capture != 0) {
+    if (!Capturing() || the_capture->number != stream->capture) return Fail(cudaErrorStreamCaptureWrongThread);
     if (stream->captured != nullptr) work->after.push_back(stream->captured);
     stream->captured = work;
-    world.capture->graph.work.emplace_back(stream->number, work);
+    the_capture->graph.work.emplace_back(stream->number, work);
     return cudaSuccess;
   }
   if (Capturing() && given == nullptr) return Fail(cudaErrorStreamCaptureImplicit);
@@ -269,7 +277,7 @@ void Reset(const Options& options) {
   world.contexts.clear();
   world.work_done.clear();
   the_last_error = cudaSuccess;
-  world.capture = nullptr;
+  the_capture = nullptr;
 }
 
 const std::vector<Call>& Calls() { return TheWorld().calls; }
@@ -318,7 +326,7 @@ cudaError_t AllocateForCommunicator() {
 
 void KeepByGraph(std::shared_ptr<void> object) {
   const auto lock = Locked();
-  if (Capturing()) TheWorld().capture->graph.kept.push_back(std::move(object));
+  if (Capturing()) the_capture->graph.kept.push_back(std::move(object));
 }
 
 void AdvanceStreams() {
@@ -397,7 +405,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned) {
   return TheWorld().peers.emplace(the_device, other).second ? cudaSuccess : Fail(cudaErrorPeerAccessAlreadyEnabled);
 }
 cudaError_t cudaDeviceSynchronize() {
-  if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
+  if (const auto lock = Locked(); AnyCapture()) return Fail(cudaErrorStreamCaptureUnsupported);
   AdvanceWaiting([] { return false; });
   return cudaSuccess;
 }
@@ -515,8 +523,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t given, cudaEvent_t event, unsigned)
   if (event->recorded == nullptr) return cudaSuccess;  // as in CUDA, there is nothing to wait for
   if (event->capture != 0) {
     // The stream joins the event's capture.
-    World& world = TheWorld();
-    if (world.capture == nullptr || world.capture->number != event->capture) return Fail(cudaErrorStreamCaptureIsolation);
+    if (!Capturing() || the_capture->number != event->capture) return Fail(cudaErrorStreamCaptureIsolation);
     stream->capture = event->capture;
   } else if (stream->capture != 0) {
     return Fail(cudaErrorStreamCaptureIsolation);
@@ -531,20 +538,18 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) 
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const auto lock = Locked();
-  World& world = TheWorld();
   if (Capturing() || stream == nullptr) return Fail(cudaErrorStreamCaptureUnsupported);
-  world.capture = std::make_unique<Capture>();
-  world.capture->number = ++world.captures;
-  world.capture->origin = stream;
-  stream->capture = world.captures;
+  the_capture = std::make_unique<Capture>();
+  the_capture->number = ++TheWorld().captures;
+  the_capture->origin = stream;
+  stream->capture = the_capture->number;
   stream->captured = nullptr;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const auto lock = Locked();
-  World& world = TheWorld();
   *graph = nullptr;
-  if (!Capturing() || world.capture->origin != stream) return Fail(cudaErrorStreamCaptureUnmatched);
+  if (!Capturing() || the_capture->origin != stream) return Fail(cudaErrorStreamCaptureUnmatched);
   // Every stream that took part must have been joined: its last item must precede the last item of the origin stream.
   std::set<const Work*> before;
   std::vector<const Work*> open;
@@ -556,11 +561,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     for (const WorkPtr& earlier : work->after) open.push_back(earlier.get());
   }
   bool joined = true;
-  for (const auto& [number, work] : world.capture->graph.work) joined = joined && before.contains(work.get());
-  const auto leave = [](CUstream_st& s) { s.capture = 0, s.captured = nullptr; };
-  for (const auto& s : world.streams) leave(*s);
-  if (joined) *graph = new CUgraph_st(std::move(world.capture->graph));
-  world.capture = nullptr;
+  for (const auto& [number, work] : the_capture->graph.work) joined = joined && before.contains(work.get());
+  for (const auto& s : TheWorld().streams) {
+    if (s->capture == the_capture->number) s->capture = 0, s->captured = nullptr;
+  }
+  if (joined) *graph = new CUgraph_st(std::move(the_capture->graph));
+  the_capture = nullptr;
   return joined ? cudaSuccess : Fail(cudaErrorStreamCaptureUnjoined);
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {

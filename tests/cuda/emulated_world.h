@@ -55,6 +55,7 @@ struct CUstream_st {
 
 namespace gradloom::emulated {
 
+// A capture belongs to the thread that has begun it, as with cudaStreamCaptureModeThreadLocal.
 struct Capture {
   int number = 0;
   CUstream_st* origin = nullptr;
@@ -72,7 +73,6 @@ struct World {
   std::set<CUevent_st*> events;
   std::map<void*, Block> memory;
   int captures = 0;
-  std::unique_ptr<Capture> capture;  // only one at a time
   std::vector<Call> calls;
   std::set<std::pair<int, int>> peers;  // pairs (reader, owner of the memory)
   std::set<int> contexts;               // devices that have a context of this process
