@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/cuda/check.h"
 #include "runtime/base/error.h"
 
 namespace gradloom::cuda {
@@ -11,6 +12,7 @@ namespace gradloom::cuda {
 cudnnContext* NewDnn() {
   cudnnHandle_t handle = nullptr;
   const cudnnStatus_t status = cudnnCreate(&handle);
+  if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) ThrowMemoryUsedUp("cudnnCreate", cudnnGetErrorString(status));
   if (status != CUDNN_STATUS_SUCCESS) throw Error(ErrorCode::kDevice, "cudnnCreate failed: " + std::string(cudnnGetErrorString(status)));
   return handle;
 }

@@ -40,6 +40,7 @@ cublasLtContext* Libraries::blas() {
   if (opened_->blas != nullptr) return opened_->blas;
   GRADLOOM_CUDA(cudaSetDevice(opened_->ordinal));
   const cublasStatus_t status = cublasLtCreate(&opened_->blas);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) ThrowMemoryUsedUp("cublasLtCreate", cublasLtGetStatusString(status));
   if (status != CUBLAS_STATUS_SUCCESS)
     throw Error(ErrorCode::kDevice, "cublasLtCreate failed: " + std::string(cublasLtGetStatusString(status)));
   return opened_->blas;

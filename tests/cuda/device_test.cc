@@ -6,10 +6,12 @@
 
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/cuda/algorithms.h"
+#include "kernels/cuda/check.h"
 #include "runtime/base/error.h"
 #include "tests/cuda/emulated_runtime.h"
 
@@ -39,10 +41,33 @@ TEST_F(DeviceCalls, AskingAStreamThatIsNotDoneFailsNoLaunch) {
 
 TEST_F(DeviceCalls, ARefusedAllocationFailsNoLaunch) {
   const auto device = CudaPlatform()->Open(0);
-  EXPECT_THROW(device->Allocate(1 << 21), Error);
+  try {
+    device->Allocate(1 << 21);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+    for (const char* way : {"--batch", "--memory-limit", "--precision"}) EXPECT_NE(error.help().find(way), std::string::npos) << way;
+  }
   void* const stream = device->NewStream();
   EXPECT_NO_THROW(device->Delay(1, stream));
   device->DeleteStream(stream);
+}
+
+// A call that waits reports the error of a kernel, and cannot say which kernel that was.
+TEST_F(DeviceCalls, ErrorsSayWhatToDo) {
+  const auto help = [](cudaError_t error) {
+    try {
+      cuda::CheckCuda(error, "cudaStreamSynchronize(stream)");
+    } catch (const Error& thrown) {
+      EXPECT_EQ(thrown.code(), ErrorCode::kDevice);
+      EXPECT_EQ(thrown.message().find("cudaStreamSynchronize failed: "), 0U) << thrown.message();
+      return thrown.help();
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(help(cudaErrorIllegalAddress).find("--check-numerics"), std::string::npos);
+  EXPECT_NE(help(cudaErrorNoKernelImageForDevice).find("CUDA_ARCHS"), std::string::npos);
+  EXPECT_EQ(help(cudaErrorInvalidValue), "");
 }
 
 // The refusal of a step must be cleared before the next one begins, on whatever stream that is, also without pinned memory.
