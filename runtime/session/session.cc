@@ -316,6 +316,8 @@ void Session::KeepState() {
   }
   kept_.step = step_;
   kept_.batch = batch_;
+  kept_.accumulated = accumulated_;
+  kept_.parts_pending = parts_pending_;
 }
 
 // Ranks of one place hold the same state, except for partial sums.
@@ -335,6 +337,9 @@ void Session::UndoStep() {
     arena.RestoreArena(rank, kept.data());
   }
   set_position(kept_.step, kept_.batch);
+  // The position does not tell it if steps were made before epochs ended updates.
+  accumulated_ = kept_.accumulated;
+  parts_pending_ = kept_.parts_pending;
 }
 
 StepResult Session::SkipBatch(bool none_left) {

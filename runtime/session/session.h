@@ -196,7 +196,8 @@ class Session {
  private:
   struct Kept {
     std::vector<std::vector<std::byte>> state;  // by rank; empty if another rank of its place has the same
-    int64_t step = 0, batch = 0;
+    int64_t step = 0, batch = 0, accumulated = 0;
+    bool parts_pending = false;
   };
 
   // Makes the executor, with fresh or existing state, and keeps the plan.

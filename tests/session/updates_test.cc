@@ -214,6 +214,27 @@ TEST(Updates, OncePerEpoch) {
   EXPECT_EQ(session->step(), 3);
 }
 
+// A program may have made steps before a trainer, whose epochs end updates. Then the position does not tell how many batches an update has.
+TEST(Updates, AreAsFarAsBeforeAnUndoneStep) {
+  const std::vector<Batch> parts = EpochIn(4);
+  for (int devices : {1, 2}) {
+    SCOPED_TRACE(std::to_string(devices) + " devices");
+    const auto session = SessionFor(devices, 4, 4, {});
+    session->set_epoch(0);
+    for (size_t i = 0; i < 6; ++i) session->Step(Views(parts[i]));
+    EXPECT_EQ(session->accumulated(), 2);
+    session->set_epoch(5);
+    session->set_accumulated(2);
+    session->KeepState();
+    session->Step(Views(parts[6]));
+    session->UndoStep();
+    EXPECT_EQ(session->accumulated(), 2);
+    EXPECT_FALSE(session->SkipBatch(false).updated);
+    EXPECT_TRUE(session->Step(Views(parts[0])).updated);
+    EXPECT_EQ(session->step(), 2);
+  }
+}
+
 // Without epochs, only the number of batches counts.
 TEST(Updates, WithoutEpochs) {
   const auto session = SessionFor(1, 4, 4, {});
