@@ -10,6 +10,7 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/host_memory.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/philox.h"
@@ -218,6 +219,7 @@ void SplitOff(const std::string& text, int64_t seed, TrainingData& data) {
   const bool tail = text.starts_with("tail:");
   const double share = ParseShare(tail ? text.substr(5) : text);
   const Split split = tail ? TailSplit(data.train.rows(), share) : RandomSplit(data.train.rows(), share, static_cast<uint64_t>(seed));
+  data.held_back = HashText(HashOf({reinterpret_cast<const char*>(split.eval.data()), split.eval.size() * sizeof(int64_t)}));
   data.eval = data.train.Select(split.eval);
   data.train = data.train.Select(split.train);
 }
@@ -333,6 +335,7 @@ std::string DataToJson(const TrainingData& data) {
   if (!data.names.labels.empty()) json["labels"] = data.names.labels;
   if (!data.names.guessed.empty()) json["guessed"] = data.names.guessed;
   if (data.rows > 0) json["rows"] = data.rows;
+  if (!data.held_back.empty()) json["held_back"] = data.held_back;
   for (const FileRows& file : data.files) json["files"].push_back({{"name", file.name}, {"rows", file.rows}});
   // A name that is not UTF-8 cannot match a class of other data anyway.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -374,22 +377,25 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
 
 std::string DifferenceOfData(const std::string& text, const std::string& where, const TrainingData& data) {
   std::vector<FileRows> before;
-  std::string classes;
-  int64_t rows = 0;  // older releases did not record them
+  std::string classes, held_back;
+  int64_t rows = 0;  // older releases did not record them, nor what is held back
   try {
     const nlohmann::json then = nlohmann::json::parse(text), now = nlohmann::json::parse(DataToJson(data));
     for (const nlohmann::json& file : then.value("files", nlohmann::json::array()))
       before.push_back({file.at("name").get<std::string>(), file.at("rows").get<int64_t>()});
     classes = DifferenceOfClasses(ClassNamesIn(then), ClassNamesIn(now));
     rows = then.value("rows", rows);
+    held_back = then.value("held_back", data.held_back);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::kConfig, "cannot read the description of the run's data: " + Escaped(error.what()), where);
   }
   if (!classes.empty()) return classes;
   const std::vector<FileRows>& files = data.files;
   if (before.empty() || files.empty() || before == files) {
-    if (rows == 0 || data.rows == 0 || rows == data.rows) return "";
-    return "the data had " + Counted(rows, "row") + ", now it has " + std::to_string(data.rows);
+    if (rows != 0 && data.rows != 0 && rows != data.rows)
+      return "the data had " + Counted(rows, "row") + ", now it has " + std::to_string(data.rows);
+    // As many rows of the training part would be others, among them some that were held back.
+    return data.held_back.empty() || held_back == data.held_back ? "" : "other rows were held back for evaluation than now";
   }
   const auto [then, now] = std::mismatch(before.begin(), before.end(), files.begin(), files.end());
   const auto shown = [](const FileRows& file) { return "'" + Escaped(file.name, 400) + "' with " + std::to_string(file.rows) + " rows"; };

@@ -69,6 +69,7 @@ struct TrainingData {
   TrainingNames names;
   std::vector<FileRows> files;     // files to train on, in the order of their rows; empty if there is only one
   int64_t rows = 0;                // of the data to train on, before a share is held back; 0: unknown
+  std::string held_back;           // a hash of the numbers of the rows that are held back; empty if none are, or unknown
   std::vector<std::string> notes;  // one line each: defaults chosen, NaN in the data
 };
 
@@ -86,8 +87,8 @@ std::string DataToJson(const TrainingData& data);
 void DataFromJson(const std::string& json, const std::string& where, ColumnMap& columns,
                   std::map<std::string, std::vector<Transform>>& fitted, TrainingNames& names);
 
-// The difference between the files, their rows and the classes recorded by DataToJson and those of `data`, in a sentence; empty if there is
-// none. Of single files only the rows are compared. Throws like DataFromJson.
+// The difference between the files, their rows, those that are held back and the classes recorded by DataToJson and those of `data`, in a
+// sentence; empty if there is none. Of single files only the rows are compared. Throws like DataFromJson.
 std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data);
 
 // What a model was fed by the columns and transforms recorded by DataToJson and is fed otherwise by those of `data`: "the columns of 'x',

@@ -48,6 +48,23 @@ TEST_F(TableDataTest, TellsWhatAModelIsFedOtherwise) {
   EXPECT_EQ(ErrorOf([&] { ChangesOfFeeds("{", "data.json", load(text, {})); }).where(), "data.json");
 }
 
+// As many rows may be others, of which some have been trained on.
+TEST_F(TableDataTest, TellsWhichRowsAreHeldBack) {
+  const std::string path = Write("a.csv", "a,b,c\n0,10,0\n2,30,1\n100,50,0\n7,8,1\n");
+  const auto held = [&](const std::string& split, int64_t seed = 1) {
+    return LoadTrainingData({.train = path, .eval_split = split}, kFeeds, seed);
+  };
+  const std::string json = DataToJson(held("tail:25%"));
+  EXPECT_EQ(DifferenceOfData(json, "", held("tail:0.26")), "");
+  int64_t seed = 0;
+  while (held("25%", seed).eval.column("x").as<float>()[0] == 7) ++seed;
+  EXPECT_EQ(DifferenceOfData(json, "", held("25%", seed)), "other rows were held back for evaluation than now");
+  // Earlier releases did not record it.
+  EXPECT_EQ(DifferenceOfData(R"({"columns":{},"transforms":{},"rows":4})", "", held("25%", seed)), "");
+  const DataOptions again{.train = path, .eval_split = "tail:25%", .columns = {{"x", "a..b"}, {"y", "c"}}};
+  EXPECT_EQ(DifferenceOfData(json, "", LoadEvaluationData(again, kFeeds, 1, {}, held("tail:25%").names)), "");
+}
+
 // Each format has its own defaults, also for data that is read later.
 TEST_F(TableDataTest, GuessedColumnsAreThoseOfTablesOnly) {
   const std::string table = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n"), arrays = folder_ / "a.npz";
