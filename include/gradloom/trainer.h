@@ -85,6 +85,9 @@ class Trainer {
   Session& session() { return session_; }
 
   FitResult Fit(const Callbacks& callbacks = {}) {
+    // The table takes zeros for its defaults, and no factor for no plateau.
+    if ((config_.epochs == 0 && config_.updates == 0) || config_.batch == 0 || (config_.plateau && config_.plateau->factor == 0))
+      throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "epochs, batch and the factor of a plateau must not be 0");
     std::vector<const char*> metrics;
     for (const std::string& metric : config_.metrics) metrics.push_back(metric.c_str());
     auto options = internal::Sized<GradloomFitOptions>();

@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from ._dataset import Dataset
+from ._errors import Error
 from ._library import library, string
 
 _STOPPED = ("done", "callback", "patience")
@@ -165,6 +166,11 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
             metrics: Sequence[str], watch: str | None, patience: int, plateau: Plateau | None, skip_non_finite: bool, in_order: bool,
             callbacks: Sequence[tuple[Callable[[Any], object] | None, Any]]) -> FitResult:
     """`callbacks`: for steps, evaluations and epochs, each with the function that converts the struct to its argument."""
+    # The table takes zeros for its defaults, and no factor for no plateau.
+    if (epochs == 0 and updates == 0) or batch == 0:
+        raise Error("E-CONFIG", "epochs and batch must not be 0")
+    if plateau is not None and plateau.factor == 0:
+        raise Error("E-CONFIG", "the factor that reduces the learning rate must not be 0")
     lib = library()
     signals = _Signals(lambda: lib.StopFit(session))
     raised = signals.raised

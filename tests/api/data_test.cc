@@ -183,8 +183,8 @@ TEST(Trainer, ReducesTheLearningRateOnAPlateau) {
   std::vector<double> distinct = rates;
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   EXPECT_EQ(distinct, (std::vector<double>{0.01, 0.005, 3e-3}));
-  for (const gradloom::Plateau& bad : {gradloom::Plateau{.factor = 1}, gradloom::Plateau{.factor = -0.1}, gradloom::Plateau{.patience = -1},
-                                       gradloom::Plateau{.threshold = std::nan("")}}) {
+  for (const gradloom::Plateau& bad : {gradloom::Plateau{.factor = 1}, gradloom::Plateau{.factor = 0}, gradloom::Plateau{.factor = -0.1},
+                                       gradloom::Plateau{.patience = -1}, gradloom::Plateau{.threshold = std::nan("")}}) {
     EXPECT_THROW(gradloom::Trainer(Plain(), {.train = data, .eval = data.Eval(), .plateau = bad}).Fit(), gradloom::Error);
   }
   EXPECT_THROW(gradloom::Trainer(Plain(), {.train = data, .plateau = plateau}).Fit(), gradloom::Error);
@@ -193,6 +193,13 @@ TEST(Trainer, ReducesTheLearningRateOnAPlateau) {
   gradloom::Trainer again(std::move(trainer.session()), {.train = data, .eval = data.Eval(), .epochs = 9, .plateau = plateau});
   again.Fit({.on_step = [&](const gradloom::StepResult& r) { return rates.push_back(r.lr), true; }});
   EXPECT_EQ(rates.front(), 0.01);
+}
+
+TEST(Trainer, RefusesNoEpochsAndEmptyBatches) {
+  const gradloom::Dataset data("models/data/boston.csv", {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}});
+  EXPECT_THROW(gradloom::Trainer(Plain(), {.train = data, .epochs = 0}).Fit(), gradloom::Error);
+  EXPECT_THROW(gradloom::Trainer(Plain(), {.train = data, .batch = 0}).Fit(), gradloom::Error);
+  EXPECT_EQ(gradloom::Trainer(Plain(), {.train = data, .epochs = 0, .updates = 2}).Fit().step, 2);
 }
 
 // What an evaluation lacks is found before the first step.

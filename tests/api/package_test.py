@@ -381,6 +381,11 @@ class SessionTest(installed_package.HousingTest):
                 session.fit(data, epochs=5, batch=16, **asked)
         with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*never due"):
             session.fit(data, data, epochs=5, batch=16, patience=2, evaluate_every="never")
+        # Zeros, which stand for the defaults in the table.
+        for asked in ({"epochs": 0}, {"epochs": 9, "batch": 0}, {"epochs": 9, "plateau": self.gradloom.Plateau(factor=0)}):
+            with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*must not be 0"):
+                session.fit(data, data, **asked)
+        self.assertEqual(session.fit(data, epochs=0, updates=13, batch=16).step, 13)
 
     def test_a_plateau_reduces_the_learning_rate(self):
         data = self.gradloom.Dataset.from_arrays(features=self.x, target=self.y)
