@@ -198,10 +198,16 @@ class Session(Owner):
             return copied(tensor)
 
     def _feeds(self, inputs: Arrays | None, named: Arrays) -> tuple[Any, Any, int, Any]:
-        given = {**(inputs or {}), **named}
-        borrowed = [borrow(value, self._dtypes.get(name, 0)) for name, value in given.items()]
-        names = (ctypes.c_char_p * len(given))(*[name.encode() for name in given])
-        return names, array_of([struct for struct, _ in borrowed]), len(given), borrowed
+        borrowed = {}
+        for name, value in {**(inputs or {}), **named}.items():
+            try:
+                borrowed[name] = borrow(value, self._dtypes.get(name, 0))
+            except Exception:
+                # Inputs that the plan does not have are ignored, so they need not be tensors: texts, None.
+                if name in self._dtypes:
+                    raise
+        names = (ctypes.c_char_p * len(borrowed))(*[name.encode() for name in borrowed])
+        return names, array_of([struct for struct, _ in borrowed.values()]), len(borrowed), borrowed
 
     def _run(self, function: str, inputs: Arrays | None, named: Arrays) -> StepResult:
         names, tensors, count, _keep = self._feeds(inputs, named)

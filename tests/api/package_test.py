@@ -204,6 +204,15 @@ class SessionTest(installed_package.HousingTest):
         with self.assertRaisesRegex(self.gradloom.Error, "'image' is float64, but the model expects float32"):
             digits.step(image=np.full((2, 1, 8, 8), 1e39), label=label)
 
+    def test_inputs_that_the_plan_lacks_may_be_anything(self):
+        wanted = self.gradloom.Session(self.plan).step(features=self.x, target=self.y).loss
+        session = self.gradloom.Session(self.plan)
+        row = {"features": self.x, "target": self.y, "id": np.array(["a", "b"]), "note": None}
+        self.assertEqual(session.evaluate(row).loss, wanted)
+        self.assertEqual(session.step(row).loss, wanted)
+        with self.assertRaisesRegex(self.gradloom.Error, "E-TYPE"):
+            session.step({**row, "target": np.array(["a", "b"])})
+
     def test_sessions_have_plans_with_types_that_numpy_lacks(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "narrow.onnxtxt").write_text("""<ir_version: 9, opset_import: ["" : 19]>
