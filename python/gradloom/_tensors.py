@@ -91,6 +91,9 @@ def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
         if int(device[0]) not in _HOST and not on_gpu:
             raise Error("E-DEVICE", "inputs must be in host or GPU memory", f"a tensor of DLPack device type {int(device[0])}",
                         "call tensor.cpu() first")
+        # PyTorch exports the elements of a lazily negated tensor as they are stored.
+        if hasattr(value, "is_neg") and value.is_neg():
+            value = value.resolve_neg()
         if hasattr(value, "is_contiguous") and not value.is_contiguous():
             value = value.contiguous()
         # stream=1: the producer's work is ordered before the default stream, after which the tensor is read.

@@ -303,6 +303,15 @@ class SessionTest(installed_package.HousingTest):
             is_contiguous = contiguous = property()
 
         self.assertEqual(self.gradloom.Session(self.plan).step(features=Bare(np.asfortranarray(self.x)), target=Bare(self.y)).loss, plain)
+
+        class Negated(Tensor):  # as of torch: it exports the elements as they are stored
+            def is_neg(self):
+                return True
+
+            def resolve_neg(self):
+                return Tensor(-self.array)
+
+        self.assertEqual(self.gradloom.Session(self.plan).step(features=Negated(-self.x), target=self.y).loss, plain)
         with self.assertRaisesRegex(self.gradloom.Error, r"E-DEVICE.*host or GPU memory(.|\n)*tensor.cpu"):
             session.step(features=Tensor(self.x, device=4), target=self.y)
 
@@ -315,6 +324,8 @@ class SessionTest(installed_package.HousingTest):
         plain = self.gradloom.Session(self.plan).step(features=self.x, target=self.y).loss
         transposed = torch.tensor(self.x.T.copy()).T
         self.assertEqual(session.step(features=transposed, target=torch.tensor(self.y)).loss, plain)
+        negated = torch.complex(torch.zeros(self.x.shape), torch.tensor(-self.x)).conj().imag
+        self.assertEqual(self.gradloom.Session(self.plan).step(features=negated, target=self.y).loss, plain)
         self.assertEqual(float(torch.from_dlpack(session.output("loss"))), np.float32(plain))
         session.set_parameter("layer1.bias", torch.arange(16, dtype=torch.float32))
         np.testing.assert_array_equal(session.parameter("layer1.bias"), np.arange(16, dtype=np.float32))
