@@ -64,13 +64,25 @@ bool CsvRecords::Fill() {
 
 // Determines the line break from the first line. A lone carriage return was used by old Macintoshes, and spreadsheets can still write it.
 void CsvRecords::FindLineBreak() {
-  const std::string_view text(buffer_.data(), end_);
+  line_ = next_line_;
   At at = At::kField;
-  for (size_t from = begin_, found; (found = text.find_first_of("\r\n", from)) != std::string_view::npos; from = found + 1) {
-    at = Advanced(at, text.data() + from, text.data() + found);
-    if (at == At::kQuotes) continue;
-    if (text[found] == '\r' && found + 1 < text.size() && text[found + 1] != '\n') line_break_ = '\r';
-    return;
+  size_t searched = 0;  // bytes after begin_
+  while (true) {
+    const std::string_view text(buffer_.data() + begin_, end_ - begin_);
+    const size_t found = std::min(text.find_first_of("\r\n", searched), text.size());
+    at = Advanced(at, text.data() + searched, text.data() + found);
+    searched = found;
+    const bool is_break = found < text.size() && at != At::kQuotes;
+    // What follows a carriage return decides. The first line may be longer than what has been read.
+    if (found == text.size() || (is_break && text[found] == '\r' && found + 1 == text.size())) {
+      if (Fill()) continue;
+      return;
+    }
+    if (is_break) {
+      if (text[found] == '\r' && text[found + 1] != '\n') line_break_ = '\r';
+      return;
+    }
+    ++searched;
   }
 }
 

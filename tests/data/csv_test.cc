@@ -187,6 +187,13 @@ TEST_F(CsvTest, CarriageReturnsAloneEndLines) {
   EXPECT_EQ(Floats("\"a\nb\",c\r1,\"2\"\r\r3,4", "c"), (Values{2, 4}));
   EXPECT_EQ(Floats("a\r\n1\r\n", "a"), (Values{1}));
   Refused("a,b\r1,2\r3,x\r", ":3:2");
+  // The first line may be longer than what is read at once, or end where that does.
+  for (const size_t bytes : {size_t{65'535}, size_t{65'536}, size_t{65'537}, size_t{200'000}}) {
+    const std::string first = "a," + std::string(bytes - 3, 'b') + "\r";
+    EXPECT_EQ(Floats(first + "1,2\r3,4\r", "a"), (Values{1, 3})) << bytes;
+    EXPECT_EQ(Floats(first + "\n1,2\r\n3,4\r\n", "a"), (Values{1, 3})) << bytes;
+    EXPECT_EQ(Floats("a,\"" + std::string(bytes, '\n') + "\"\r1,2\r3,4\r", "a"), (Values{1, 3})) << bytes;
+  }
 }
 
 TEST_F(CsvTest, Numbers) {
