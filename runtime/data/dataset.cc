@@ -200,15 +200,22 @@ bool IsNarrower(DType to, DType from) {
          (to == DType::kBfloat16 && (from == DType::kFloat64 || from == DType::kFloat32));
 }
 
+bool IsUnsigned(DType dtype) {
+  return dtype == DType::kUint8 || dtype == DType::kUint16 || dtype == DType::kUint32 || dtype == DType::kUint64;
+}
+
 // Whether an integer type has all numbers of the other.
 bool HasAllOf(DType to, DType from) {
-  const auto is_unsigned = [](DType dtype) {
-    return dtype == DType::kUint8 || dtype == DType::kUint16 || dtype == DType::kUint32 || dtype == DType::kUint64;
-  };
   if (!IsInteger(to) || !(IsInteger(from) || from == DType::kBool)) return false;
   if (from == DType::kBool) return true;
-  if (is_unsigned(to)) return is_unsigned(from) && DTypeBytes(to) >= DTypeBytes(from);
-  return is_unsigned(from) ? DTypeBytes(to) > DTypeBytes(from) : DTypeBytes(to) >= DTypeBytes(from);
+  if (IsUnsigned(to)) return IsUnsigned(from) && DTypeBytes(to) >= DTypeBytes(from);
+  return IsUnsigned(from) ? DTypeBytes(to) > DTypeBytes(from) : DTypeBytes(to) >= DTypeBytes(from);
+}
+
+// The least whole number above those of an integer type, or of bool. The largest of 64 bits is this one as a double.
+double LeastBeyond(DType dtype) {
+  if (dtype == DType::kBool) return 2;
+  return std::ldexp(1.0, static_cast<int>(8 * DTypeBytes(dtype)) - (IsUnsigned(dtype) ? 0 : 1));
 }
 
 }  // namespace
@@ -229,7 +236,7 @@ void CheckSameNumbers(const std::string& column, const TensorView& from, const T
   if (IsFloating(to.dtype) || HasAllOf(to.dtype, from.dtype)) return;
   for (int64_t i = 0; i < from.elements(); ++i) {
     const double value = ElementAsDouble(from, i);
-    if (value == ElementAsDouble(to, i)) continue;
+    if (value == ElementAsDouble(to, i) && !(IsFloating(from.dtype) && value >= LeastBeyond(to.dtype))) continue;
     throw Error(ErrorCode::kData,
                 "row " + std::to_string(first + i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(column) + "' is " +
                     NumberText(value) + ", but the model expects " + std::string(DTypeName(to.dtype)),

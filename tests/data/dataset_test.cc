@@ -71,6 +71,22 @@ TEST(DatasetTest, FitConvertsWithoutLoss) {
   EXPECT_NO_THROW(data.Fit("i", DType::kFloat32, {}));
 }
 
+// The largest number of a type of 64 bits is a power of two as a double, which is no number of that type.
+TEST(DatasetTest, RejectsTheLeastNumberBeyondAnIntegerType) {
+  const auto fitted = [](double number, DType dtype) {
+    Dataset data({{"x", Tensor::From<double>({0, number}, {2})}});
+    data.Fit("x", dtype, {});
+    return ElementAsDouble(data.column("x").view(), 1);
+  };
+  for (const auto& [dtype, power] : {std::pair(DType::kInt64, 63), std::pair(DType::kUint64, 64), std::pair(DType::kInt32, 31)}) {
+    const double beyond = std::ldexp(1.0, power);
+    const double largest = power == 31 ? beyond - 1 : std::nextafter(beyond, 0);
+    EXPECT_EQ(fitted(largest, dtype), largest);
+    EXPECT_EQ(ErrorOf([&] { fitted(beyond, dtype); }).code(), ErrorCode::kData) << power;
+  }
+  EXPECT_EQ(fitted(-std::ldexp(1.0, 63), DType::kInt64), -std::ldexp(1.0, 63));
+}
+
 // Six numbers are not a [2,3] just because the counts are equal.
 TEST(DatasetTest, FitReshapesOnlyFlatRows) {
   Dataset data({{"flat", Tensor(DType::kFloat32, {4, 6})},
