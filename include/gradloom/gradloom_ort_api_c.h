@@ -287,7 +287,9 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateTensorWithData(const OrtMemoryIn
   int ok;
   const size_t bytes = GradloomOrtBytes(shape, rank, type, &ok);
   (void)info;
-  if (out == NULL || data == NULL || !ok) return GradloomOrtWrong("an argument is null, or the type or shape is not supported");
+  /* The buffer of an empty std::vector has no address. */
+  if (out == NULL || !ok || (data == NULL && bytes > 0))
+    return GradloomOrtWrong("an argument is null, or the type or shape is not supported");
   *out = NULL;
   if (bytes > num_bytes) return GradloomOrtWrong("the tensor's buffer is smaller than its shape requires");
   return GradloomOrtNewValue(data, shape, rank, type, bytes, out);

@@ -181,6 +181,13 @@ int main(int argc, char** argv) {
 
   CheckStatistics(env, argv[2], folder);
 
+  // The buffer of an empty vector has no address.
+  const Ort::MemoryInfo memory_info = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+  const std::vector<int64_t> no_rows{0, kFeatures};
+  std::vector<float> nothing;
+  const Ort::Value empty = Ort::Value::CreateTensor<float>(memory_info, nothing.data(), nothing.size(), no_rows.data(), no_rows.size());
+  CHECK(empty.GetTensorTypeAndShapeInfo().GetShape() == no_rows && empty.GetTensorTypeAndShapeInfo().GetElementCount() == 0);
+
   // The C functions accept the handles that the classes hold.
   size_t count = 0;
   Ort::ThrowOnError(Ort::GetTrainingApi().GetParametersSize(session, &count, false));
