@@ -82,8 +82,7 @@ ExtentNode::Rule ExtentNode::RuleOf(const Node& node) {
       {"Unique", &E::Unique},
       {"Unsqueeze", &E::Unsqueeze},
   };
-  if (!node.domain.empty()) return nullptr;
-  const auto found = kRules.find(node.op);
+  const auto found = node.domain.empty() ? kRules.find(node.op) : kRules.end();
   if (found != kRules.end()) return found->second;
   const gradloom::Op* row = FindOp(node.domain, node.op);
   return row != nullptr && row->has(kPointwise) ? &E::Pointwise : nullptr;
