@@ -75,11 +75,14 @@ void DetachedValues::Search(const NodeList& nodes, const std::set<std::string>& 
   std::set<std::string> known = constants;
   std::map<std::string_view, Source> sources;
   for (const onnx::NodeProto& node : nodes) {
-    if (node.op_type() == "Constant" && node.output_size() == 1) known.insert(node.output(0));
+    // A weight may be transposed first.
+    const auto is_known = [&](const std::string& input) { return input.empty() || known.contains(input); };
+    const bool constant = node.op_type() == "Constant" || (node.input_size() > 0 && std::ranges::all_of(node.input(), is_known));
+    if (constant && node.output_size() == 1) known.insert(node.output(0));
     if (const std::string_view line = TorchSource(node); line.find("%detach") != std::string_view::npos)
       sources[line].nodes.push_back(&node);
     for (const onnx::AttributeProto& attribute : node.attribute()) {
-      if (attribute.has_g()) Search(attribute.g().node(), constants);
+      if (attribute.has_g()) Search(attribute.g().node(), known);
     }
   }
   for (auto& [line, source] : sources) {
