@@ -10,9 +10,16 @@ namespace gradloom {
 
 EditedGraph::EditedGraph(ModelFile& file) : file_(file) {
   for (const onnx::TensorProto& tensor : proto().initializer()) initializers_.emplace(tensor.name(), &tensor);
-  for (const auto& [name, tensor] : initializers_) taken_.insert(name);
-  for (const onnx::ValueInfoProto& input : proto().input()) taken_.insert(input.name());
-  for (const onnx::NodeProto& node : proto().node()) taken_.insert(node.output().begin(), node.output().end());
+  ForEachGraph(proto(), [&](const onnx::GraphProto& graph) {
+    const auto take = [&](const std::string& name) {
+      taken_.insert(name);
+      if (&graph != &proto()) initializers_.erase(name);
+    };
+    for (const onnx::TensorProto& tensor : graph.initializer()) take(tensor.name());
+    for (const onnx::SparseTensorProto& tensor : graph.sparse_initializer()) take(tensor.values().name());
+    for (const onnx::ValueInfoProto& input : graph.input()) take(input.name());
+    for (const onnx::NodeProto& node : graph.node()) std::ranges::for_each(node.output(), take);
+  });
 }
 
 const onnx::TensorProto* EditedGraph::Find(const std::string& name) const {
@@ -32,6 +39,27 @@ void EditedGraph::AddInitializer(const std::string& name, Tensor data) {
   for (int64_t extent : data.shape().dims()) tensor.add_dims(extent);
   file_.tensors.emplace(&tensor, ModelTensor{name, std::move(data)});
   initializers_.emplace(name, &tensor);
+}
+
+void ForEachGraph(onnx::GraphProto& graph, const std::function<void(onnx::GraphProto&)>& f) {
+  f(graph);
+  for (onnx::NodeProto& node : *graph.mutable_node()) {
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) ForEachGraph(*attribute.mutable_g(), f);
+      for (onnx::GraphProto& nested : *attribute.mutable_graphs()) ForEachGraph(nested, f);
+    }
+  }
+}
+
+std::map<std::string, int> CountReaders(onnx::GraphProto& graph) {
+  std::map<std::string, int> readers;
+  ForEachGraph(graph, [&](const onnx::GraphProto& one) {
+    for (const onnx::NodeProto& node : one.node()) {
+      for (const std::string& input : node.input()) ++readers[input];
+    }
+    for (const onnx::ValueInfoProto& output : one.output()) ++readers[output.name()];
+  });
+  return readers;
 }
 
 std::optional<int64_t> FeaturesOf(const onnx::NodeProto& layer, const Shape& weight) {

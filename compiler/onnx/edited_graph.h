@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,7 +13,8 @@
 
 namespace gradloom {
 
-// The initializers and the names of values of a main graph. The file must outlive it, and nothing else may add either meanwhile.
+// The initializers of a main graph, and the names of values in it and in its nested graphs, where a new name would be another value's. The
+// file must outlive it, and nothing else may add either meanwhile.
 class EditedGraph {
  public:
   explicit EditedGraph(ModelFile& file);
@@ -20,9 +22,9 @@ class EditedGraph {
   onnx::GraphProto& proto() { return *file_.proto.mutable_graph(); }
   ModelFile& file() { return file_; }
 
-  // Null if there is no initializer of that name.
+  // Null if there is no initializer of that name, or if the name also stands for a value of a nested graph.
   const onnx::TensorProto* Find(const std::string& name) const;
-  // Of an initializer.
+  // Of an initializer that Find finds.
   Tensor& DataOf(const std::string& name) { return file_.tensors.at(Find(name)).data; }
 
   bool IsTaken(const std::string& name) const { return taken_.contains(name); }
@@ -39,6 +41,12 @@ class EditedGraph {
   std::map<std::string, const onnx::TensorProto*> initializers_;
   NameSet taken_;
 };
+
+// Calls `f` for the graph and all that are nested in it.
+void ForEachGraph(onnx::GraphProto& graph, const std::function<void(onnx::GraphProto&)>& f);
+
+// By value: how often nodes, those of nested graphs included, and outputs read it.
+std::map<std::string, int> CountReaders(onnx::GraphProto& graph);
 
 // The number of features that a Conv, ConvTranspose or Gemm with this weight computes. nullopt for weights and groups that do not fit.
 std::optional<int64_t> FeaturesOf(const onnx::NodeProto& layer, const Shape& weight);

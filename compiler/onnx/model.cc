@@ -340,8 +340,9 @@ std::shared_ptr<ModelFile> CopyOf(const ModelFile& file) {
 
 Model Model::WithParametersRestored() const {
   std::shared_ptr<ModelFile> file = CopyOf(*file_);
-  std::vector<std::string> restored = RestoreParameters(*file);
-  if (restored.empty()) return *this;
+  const size_t warnings = file->warnings.size();
+  const std::vector<std::string> restored = RestoreParameters(*file);
+  if (restored.empty() && file->warnings.size() == warnings) return *this;
   file->restored.insert(file->restored.end(), restored.begin(), restored.end());
   return Model(std::move(file));
 }

@@ -1,5 +1,6 @@
 #include "compiler/onnx/restore_norms.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -23,25 +24,18 @@ namespace {
 // The momentum and the epsilon of a call, its last arguments: (%x, %w, %b, %mean, %var, 0.1, 1e-05
 std::optional<std::pair<float, float>> ConstantsOf(const TorchCall& call) {
   std::array<float, 2> numbers{};
-  std::string_view left = call.arguments;
-  for (size_t i = numbers.size(); i-- > 0;) {
-    const size_t comma = left.rfind(", ");
-    if (comma == std::string_view::npos) return std::nullopt;
-    const std::string_view text = left.substr(comma + 2);
+  if (call.arguments.size() < numbers.size()) return std::nullopt;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const std::string_view text = call.arguments[call.arguments.size() - numbers.size() + i];
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), numbers[i]);
     if (error != std::errc() || end != text.data() + text.size() || !(numbers[i] >= 0 && numbers[i] <= 1)) return std::nullopt;
-    left = left.substr(0, comma);
   }
   return std::pair(numbers[0], numbers[1]);
 }
 
 class NormRestorer {
  public:
-  explicit NormRestorer(ModelFile& file) : edited_(file), graph_(edited_.proto()), module_(graph_) {
-    for (const onnx::NodeProto& node : graph_.node()) {
-      for (const std::string& input : node.input()) ++readers_[input];
-    }
-  }
+  explicit NormRestorer(ModelFile& file) : edited_(file), graph_(edited_.proto()), module_(graph_), readers_(CountReaders(graph_)) {}
 
   std::vector<std::string> Run() {
     if (module_.parameters.empty()) return {};
@@ -67,10 +61,10 @@ class NormRestorer {
     std::array<std::string, 4> names;
     for (size_t i = 0; i < names.size(); ++i) {
       const auto found = module_.arguments.find(call.operands[i + 1]);
-      if (found == module_.arguments.end() || edited_.IsTaken(found->second)) return std::nullopt;
+      if (found == module_.arguments.end() || !features || !MayTake(found->second, *features, NumberOf(i))) return std::nullopt;
       names[i] = found->second;
     }
-    if (!features || std::set<std::string>(names.begin(), names.end()).size() != names.size()) return std::nullopt;
+    if (std::set<std::string>(names.begin(), names.end()).size() != names.size()) return std::nullopt;
     const auto [momentum, epsilon] = *constants;
     Tensor unfolded = Tensor::Copy(filter.view());
     bool zeros = true;
@@ -83,9 +77,8 @@ class NormRestorer {
     if (zeros) return std::nullopt;
     filter = std::move(unfolded);
     for (size_t i = 0; i < names.size(); ++i) {
-      const float number = i == 0 || i == 3 ? 1 : 0;
-      edited_.Take(names[i]);
-      edited_.AddInitializer(names[i], Tensor::From(std::vector<float>(static_cast<size_t>(*features), number), Shape{*features}));
+      if (!edited_.Take(names[i])) continue;
+      edited_.AddInitializer(names[i], Tensor::From(std::vector<float>(static_cast<size_t>(*features), NumberOf(i)), Shape{*features}));
       restored_.push_back(names[i]);
     }
     onnx::NodeProto norm;
@@ -102,6 +95,18 @@ class NormRestorer {
     return norm;
   }
 
+  // The elements of the scale, shift, mean and variance.
+  static float NumberOf(size_t operand) { return operand == 0 || operand == 3 ? 1 : 0; }
+
+  // Whether nothing has the name, or the tensor itself, which the file has kept for others that are equal.
+  bool MayTake(const std::string& name, int64_t features, float number) {
+    if (!edited_.IsTaken(name)) return true;
+    if (edited_.Find(name) == nullptr) return false;
+    const Tensor& data = edited_.DataOf(name);
+    return data.dtype() == DType::kFloat32 && data.shape() == Shape{features} &&
+           std::ranges::all_of(data.as<float>(), [number](float element) { return element == number; });
+  }
+
   // The nodes stay where they are in memory, since their tensors are known by address.
   void InsertAfter(std::vector<std::optional<onnx::NodeProto>>& norms) {
     auto& nodes = *graph_.mutable_node();
@@ -116,7 +121,7 @@ class NormRestorer {
   EditedGraph edited_;
   onnx::GraphProto& graph_;
   const ModuleSignature module_;
-  std::map<std::string, int> readers_;
+  const std::map<std::string, int> readers_;
   std::vector<std::string> restored_;
 };
 

@@ -20,18 +20,26 @@
 #include "compiler/onnx/restore_norms.h"
 #include "compiler/onnx/standard_domain.h"
 #include "compiler/onnx/torch_source.h"
+#include "runtime/base/counted.h"
+#include "runtime/base/error.h"
+#include "runtime/base/listing.h"
 
 namespace gradloom {
 namespace {
 
-// Which operand of a call each input of a node holds; -1: none of those that matter here.
+// Which operand of a call (TorchCall::operands) each input of a node holds; -1: none of those that matter here.
 struct NodeOfCall {
   std::string_view call, node;
   std::array<int, 5> operands;
   bool is_vector = false;  // in the module; the node may read it in another shape
 };
 
+// The exporter fills in a number that the call does not have.
+constexpr int kFilledIn = -2;
+
 constexpr NodeOfCall kNodesOfCalls[] = {
+    {"addcmul", "Add", {0, 0, -1, -1, -1}},
+    {"addcmul", "Mul", {1, 2, -1, -1, -1}},
     {"addmm", "Gemm", {-1, 2, 0, -1, -1}},
     {"linear", "Gemm", {-1, 1, 2, -1, -1}},
     {"linear", "MatMul", {-1, 1, -1, -1, -1}},
@@ -41,6 +49,7 @@ constexpr NodeOfCall kNodesOfCalls[] = {
     {"layer_norm", "LayerNormalization", {-1, 1, 2, -1, -1}},
     {"batch_norm", "BatchNormalization", {-1, 1, 2, 3, 4}},
     {"group_norm", "GroupNormalization", {-1, 1, 2, -1, -1}},
+    {"group_norm", "InstanceNormalization", {-1, kFilledIn, kFilledIn, -1, -1}},
     {"group_norm", "Mul", {1, 1, -1, -1, -1}, true},
     {"group_norm", "Add", {2, 2, -1, -1, -1}, true},
     {"instance_norm", "InstanceNormalization", {-1, 1, 2, -1, -1}},
@@ -48,21 +57,49 @@ constexpr NodeOfCall kNodesOfCalls[] = {
     {"rms_norm", "Mul", {1, 1, -1, -1, -1}},
     {"prelu", "PRelu", {-1, 1, -1, -1, -1}, true},
     {"embedding", "Gather", {0, -1, -1, -1, -1}},
-    {"mul", "Mul", {0, 1, -1, -1, -1}},
-    {"add", "Add", {0, 1, -1, -1, -1}},
-    {"sub", "Sub", {0, 1, -1, -1, -1}},
-    {"div", "Div", {0, 1, -1, -1, -1}},
+    {"einsum", "Einsum", {0, 1, 2, 3, 4}},
+};
+
+// Calls whose node has their arguments (TorchCall::arguments) as inputs in the same order.
+constexpr std::pair<std::string_view, std::string_view> kSameOrder[] = {
+    {"add", "Add"},       {"bmm", "MatMul"},  {"cat", "Concat"},  {"div", "Div"},   {"expand", "Expand"},
+    {"matmul", "MatMul"}, {"maximum", "Max"}, {"minimum", "Min"}, {"mm", "MatMul"}, {"mul", "Mul"},
+    {"pow", "Pow"},       {"sub", "Sub"},     {"where", "Where"},
 };
 
 const NodeOfCall* FormOf(const TorchCall& call, const onnx::NodeProto& node) {
   const std::string_view family = call.family();
-  for (const NodeOfCall& form : kNodesOfCalls) {
-    if (form.call != family || form.node != node.op_type()) continue;
-    // With a number instead of a tensor, the places of the operands tell nothing.
-    const bool binary = form.operands[0] == 0 && form.operands[1] == 1;
-    return binary && call.operands.size() != 2 ? nullptr : &form;
+  const auto form =
+      std::ranges::find_if(kNodesOfCalls, [&](const NodeOfCall& of) { return of.call == family && of.node == node.op_type(); });
+  return form == std::ranges::end(kNodesOfCalls) ? nullptr : &*form;
+}
+
+// What a call has for an input of one of its nodes.
+struct Operand {
+  bool is_known = false;  // whether this says what it is
+  bool is_constant = false;
+  std::string_view name = {};  // of a tensor
+  bool is_vector = false;
+};
+
+Operand OperandOf(const TorchCall& call, const onnx::NodeProto& node, int input) {
+  // A factor of an operand may be part of what its node reads.
+  if (std::ranges::find_if(call.parameters, [](std::string_view name) { return name == "alpha" || name == "value"; }) !=
+      call.parameters.end())
+    return {};
+  const auto at = static_cast<size_t>(input);
+  if (const NodeOfCall* const form = FormOf(call, node)) {
+    const int operand = at < form->operands.size() ? form->operands[at] : -1;
+    if (operand == kFilledIn) return {.is_known = true, .is_constant = true};
+    if (operand < 0 || static_cast<size_t>(operand) >= call.operands.size()) return {};
+    const std::string_view name = call.operands[static_cast<size_t>(operand)];
+    return {.is_known = true, .is_constant = name.empty(), .name = name, .is_vector = form->is_vector};
   }
-  return nullptr;
+  const bool same = std::ranges::find(kSameOrder, std::pair(call.op, std::string_view(node.op_type()))) != std::ranges::end(kSameOrder);
+  if (!same || at >= call.arguments.size()) return {};
+  const std::string_view argument = call.arguments[at];
+  if (IsConstantOfCode(argument)) return {.is_known = true, .is_constant = true};
+  return argument.starts_with('%') ? Operand{.is_known = true, .name = argument.substr(1)} : Operand{};
 }
 
 class Restorer {
@@ -72,10 +109,15 @@ class Restorer {
   std::vector<std::string> Run() {
     if (!module_.parameters.empty()) {
       FindMissing();
-      for (onnx::NodeProto& node : *graph_.mutable_node()) RestoreInputs(node);
-      for (onnx::NodeProto& node : *graph_.mutable_node()) RestoreBias(node);
+      ForEachGraph(graph_, [&](onnx::GraphProto& graph) {
+        for (onnx::NodeProto& node : *graph.mutable_node()) {
+          RestoreBias(node);
+          RestoreInputs(node);
+        }
+      });
       Prepend(std::move(forms_), graph_);
       RemoveReplaced();
+      WarnOfLost();
     } else if (edited_.file().proto.producer_name() == "pytorch") {
       RestoreIdentities();
     }
@@ -88,46 +130,127 @@ class Restorer {
     NameSet kept;
     for (const onnx::TensorProto& tensor : graph_.initializer()) kept.insert(tensor.name());
     for (const onnx::ValueInfoProto& info : graph_.value_info()) {
-      if (edited_.Find(info.name()) != nullptr) kept.merge(SourcesOf(info));
+      if (edited_.Find(info.name()) == nullptr) continue;
+      for (const std::string& source : SourcesOf(info)) {
+        kept.insert(source);
+        if (IsOfModule(source)) sources_[info.name()].insert(source);
+      }
     }
     for (const auto& [argument, name] : module_.arguments) {
-      if (!kept.contains(name)) missing_.insert(name);
+      if (kept.contains(name)) continue;
+      missing_.insert(name);
+      if (module_.parameters.contains(name)) unnamed_.insert(name);
     }
+    ForEachGraph(graph_, [&](const onnx::GraphProto& graph) {
+      for (const onnx::NodeProto& node : graph.node()) {
+        const TorchCall call(TorchSource(node));
+        for (const std::string_view operand : call.operands) {
+          if (const std::string* const name = TensorOf(operand)) unnamed_.erase(*name);
+        }
+      }
+    });
   }
 
-  // The tensor of the module that is this operand of a call.
-  const std::string* TensorOf(const TorchCall& call, int operand) const {
-    if (operand < 0 || static_cast<size_t>(operand) >= call.operands.size()) return nullptr;
-    const auto found = module_.arguments.find(call.operands[static_cast<size_t>(operand)]);
+  // The tensor of the module that has this name in torch.export's graph.
+  const std::string* TensorOf(std::string_view operand) const {
+    const auto found = module_.arguments.find(operand);
     return found == module_.arguments.end() ? nullptr : &found->second;
   }
 
   bool IsOfModule(const std::string& name) const { return module_.parameters.contains(name) || module_.others.contains(name); }
 
   void RestoreInputs(onnx::NodeProto& node) {
-    const TorchCall call(TorchSource(node));
-    const NodeOfCall* const form = IsStandard(node, node.op_type()) ? FormOf(call, node) : nullptr;
-    if (form == nullptr) return;
-    for (int i = 0; i < std::min<int>(node.input_size(), static_cast<int>(form->operands.size())); ++i) {
-      const std::string* const name = TensorOf(call, form->operands[static_cast<size_t>(i)]);
+    const std::string_view source = TorchSource(node);
+    if (source.empty() || !IsStandard(node, node.op_type())) return;
+    const TorchCall call(source);
+    for (int i = 0; i < node.input_size(); ++i) {
       const std::string merged = node.input(i);
-      if (name == nullptr || edited_.Find(merged) == nullptr || merged == *name) continue;
-      const int rank = DataOf(merged).shape().rank();
-      if (IsTransposed(node, call, i) && rank == 2) {
-        if (HasInForm(*name, merged, /*transposed=*/true)) node.set_input(i, TransposeOf(*name));
-      } else if (form->is_vector && rank > 1 && !IsOfModule(merged)) {
-        if (HasInForm(*name, merged, /*transposed=*/false)) node.set_input(i, ReshapeOf(*name, DataOf(merged).shape()));
-      } else if (missing_.contains(*name)) {
-        const std::string own = IsOfModule(merged) ? *name : *name + "/" + merged;
-        if (!made_.contains(own)) {
-          if (!edited_.Take(own)) continue;
-          Add(own, DataOf(merged), own == *name ? "" : *name);
-        }
-        node.set_input(i, own);
+      const onnx::TensorProto* const tensor = edited_.Find(merged);
+      if (tensor == nullptr) continue;
+      const Operand operand = OperandOf(call, node, i);
+      if (operand.is_constant) {
+        RestoreConstant(node, i);
+      } else if (const std::string* const name = operand.is_known ? TensorOf(operand.name) : OnlyMissing(call, node, merged)) {
+        RestoreInput(node, call, i, *name, operand.is_vector);
+      } else if (operand.is_known) {
+        RestoreForm(node, i, operand.name);
       }
       if (node.input(i) != merged) replaced_.insert(merged);
     }
   }
+
+  void RestoreInput(onnx::NodeProto& node, const TorchCall& call, int i, const std::string& name, bool is_vector) {
+    const std::string merged = node.input(i);
+    if (merged == name) return;
+    const int rank = DataOf(merged).shape().rank();
+    if (IsTransposed(node, call, i) && rank == 2) {
+      if (HasInForm(name, merged, /*transposed=*/true)) node.set_input(i, TransposeOf(name));
+    } else if (is_vector && rank > 1 && !IsOfModule(merged)) {
+      if (HasInForm(name, merged, /*transposed=*/false)) node.set_input(i, ReshapeOf(name, DataOf(merged).shape()));
+    } else if (missing_.contains(name)) {
+      GiveOwn(node, i, name);
+    }
+  }
+
+  // Gives the node its own initializer for a tensor of the module, or for a form of it.
+  void GiveOwn(onnx::NodeProto& node, int i, const std::string& name) {
+    const std::string merged = node.input(i), own = IsOfModule(merged) ? name : name + "/" + merged;
+    if (!made_.contains(own)) {
+      if (!edited_.Take(own)) return;
+      Add(own, DataOf(merged), own == name ? "" : name);
+    }
+    given_.insert(name);
+    node.set_input(i, own);
+  }
+
+  // The tensor of the module that the node reads in place of another one, if the call has just one that is missing. For nodes of which no
+  // table says what they read.
+  const std::string* OnlyMissing(const TorchCall& call, const onnx::NodeProto& node, const std::string& merged) const {
+    if (!module_.parameters.contains(merged) || FormOf(call, node) != nullptr) return nullptr;
+    const std::string* only = nullptr;
+    for (const std::string_view operand : call.operands) {
+      const std::string* const name = TensorOf(operand);
+      // What is no value of the file may be a form of the tensor that the node reads.
+      if (name == nullptr && !operand.empty() && !edited_.IsTaken(std::string(operand))) return nullptr;
+      if (name == nullptr) continue;
+      if (*name == merged || (only != nullptr && *only != *name)) return nullptr;
+      only = name;
+    }
+    return only != nullptr && missing_.contains(*only) ? only : nullptr;
+  }
+
+  // What the exporter made of a number, None or torch.ones may be merged with a tensor of the module.
+  void RestoreConstant(onnx::NodeProto& node, int i) {
+    const std::string merged = node.input(i);
+    if (!IsFloating(DataOf(merged).dtype()) || (!IsOfModule(merged) && !sources_.contains(merged))) return;
+    const auto [at, fresh] = values_.try_emplace(merged + "/constant");
+    if (fresh) {
+      at->second = edited_.TakeSimilar(at->first);
+      Add(at->second, DataOf(merged), at->second);
+    }
+    node.set_input(i, at->second);
+  }
+
+  // The node reads a form of a tensor of its own module, such as a view, which was merged with that of another module. The name that the
+  // form has in torch.export's graph does not say of which tensor; but if the file has nothing else of just one of its module, it is that.
+  void RestoreForm(onnx::NodeProto& node, int i, std::string_view form) {
+    const std::string& merged = node.input(i);
+    const std::optional<std::string_view> module = ModuleOf(node);
+    const auto sources = sources_.find(merged);
+    if (merged == form || edited_.IsTaken(std::string(form)) || !module || sources == sources_.end()) return;
+    const auto is_own = [&](const std::string& name) { return name.substr(0, name.rfind('.') + 1) == Prefix(*module); };
+    if (std::ranges::any_of(sources->second, is_own)) return;
+    const std::string* only = nullptr;
+    for (const std::string& name : unnamed_) {
+      if (!is_own(name)) continue;
+      if (only != nullptr) return;
+      only = &name;
+    }
+    if (only != nullptr) GiveOwn(node, i, *only);
+  }
+
+  // Of the names of the module's tensors.
+  static std::string Prefix(std::string_view module) { return module.empty() ? "" : std::string(module) + "."; }
 
   // Whether the input is the transpose of a linear layer's weight, [out, in].
   static bool IsTransposed(const onnx::NodeProto& node, const TorchCall& call, int input) {
@@ -173,15 +296,10 @@ class Restorer {
     return at->second;
   }
 
-  // Drops the initializers in other forms that nothing reads any more. Nested graphs may read any.
+  // Drops the initializers in other forms that nothing reads any more.
   void RemoveReplaced() {
-    for (const onnx::NodeProto& node : graph_.node()) {
-      for (const std::string& input : node.input()) replaced_.erase(input);
-      for (const onnx::AttributeProto& attribute : node.attribute()) {
-        if (attribute.has_g() || attribute.graphs_size() > 0) return;
-      }
-    }
-    for (const onnx::ValueInfoProto& output : graph_.output()) replaced_.erase(output.name());
+    const std::map<std::string, int> readers = CountReaders(graph_);
+    std::erase_if(replaced_, [&](const std::string& name) { return readers.contains(name); });
     for (const onnx::ValueInfoProto& input : graph_.input()) replaced_.erase(input.name());
     const auto keep = [](auto& list, const std::function<bool(int)>& is_kept) {
       int kept = 0;
@@ -200,26 +318,51 @@ class Restorer {
     keep(infos, [&](int i) { return !replaced_.contains(infos[i].name()); });
   }
 
-  // A bias that was left out has one element for each feature of the weight.
+  // A bias that was left out has one element for each feature of the weight. The file has it if another call of the layer reads it.
   void RestoreBias(onnx::NodeProto& node) {
     const bool is_convolution = node.op_type() == "Conv" || node.op_type() == "ConvTranspose";
     if ((!is_convolution && node.op_type() != "Gemm") || !IsStandard(node, node.op_type())) return;
     if (node.input_size() < 2 || (node.input_size() > 2 && !node.input(2).empty())) return;
     const TorchCall call(TorchSource(node));
-    const NodeOfCall* const form = FormOf(call, node);
-    const std::string* const name = form == nullptr ? nullptr : TensorOf(call, form->operands[2]);
-    if (name == nullptr || !missing_.contains(*name) || edited_.Find(node.input(1)) == nullptr) return;
+    const Operand operand = OperandOf(call, node, 2);
+    const std::string* const name = operand.is_known ? TensorOf(operand.name) : nullptr;
+    if (name == nullptr || edited_.Find(node.input(1)) == nullptr) return;
     const Tensor weight = DataOf(node.input(1));
     const std::optional<int64_t> features = FeaturesOf(node, weight.shape());
     if (!features) return;
-    if (!made_.contains(*name)) {
-      if (!edited_.Take(*name)) return;
-      Add(*name, Tensor(weight.dtype(), {*features}), "");
-    } else if (made_.at(*name) != Shape{*features}) {
+    Tensor zeros(weight.dtype(), {*features});
+    if (edited_.Find(*name) == nullptr) {
+      if (!missing_.contains(*name) || !edited_.Take(*name)) return;
+      Add(*name, zeros, "");
+    } else if (const Tensor& bias = DataOf(*name); bias.dtype() != zeros.dtype() || bias.shape() != zeros.shape() ||
+                                                   std::memcmp(bias.data(), zeros.data(), static_cast<size_t>(zeros.bytes())) != 0) {
       return;
     }
+    given_.insert(*name);
     if (node.input_size() == 2) node.add_input();
     node.set_input(2, *name);
+  }
+
+  // A normalization that was folded into a layer is reported by its layer.
+  void WarnOfLost() {
+    NameSet lost = missing_;
+    std::erase_if(lost, [&](const std::string& name) {
+      return !module_.parameters.contains(name) || given_.contains(name) || edited_.Find(name) != nullptr;
+    });
+    for (const onnx::NodeProto& node : graph_.node()) {
+      const TorchCall call(TorchSource(node));
+      if (call.family() != "batch_norm" || node.op_type() == "BatchNormalization") continue;
+      for (const std::string_view operand : call.operands) {
+        if (const std::string* const name = TensorOf(operand)) lost.erase(*name);
+      }
+    }
+    if (lost.empty()) return;
+    Listing names(4);
+    for (const std::string& name : lost) names.Add(Escaped(name, 80));
+    edited_.file().warnings.push_back("the file lacks " + Counted(std::ssize(lost), "parameter", "parameters") + " of the module (" +
+                                      names.text() + "), which the exporter has merged with others or left out, unless the module does " +
+                                      "not use " + (lost.size() == 1 ? "it" : "them") + "; torch.onnx.export(..., optimize=False) keeps " +
+                                      (lost.size() == 1 ? "it" : "them"));
   }
 
   // The older exporter writes y = Identity(x) for a tensor y of the module that equals x. A tensor that the module has under two names is x
@@ -316,7 +459,7 @@ class Restorer {
   // `source`: the tensor of the module that this is another form of, if any.
   void Add(const std::string& name, const Tensor& data, const std::string& source) {
     edited_.AddInitializer(name, data);
-    made_.emplace(name, data.shape());
+    made_.insert(name);
     restored_.push_back(name);
     if (source.empty()) return;
     onnx::ValueInfoProto& info = *graph_.add_value_info();
@@ -330,8 +473,11 @@ class Restorer {
   EditedGraph edited_;
   onnx::GraphProto& graph_;
   const ModuleSignature module_;
-  NameSet missing_;  // of the module's tensors
-  std::map<std::string, Shape> made_;
+  NameSet missing_;                         // of the module's tensors
+  NameSet unnamed_;                         // missing parameters that no call names
+  NameSet given_;                           // those that nodes read again
+  std::map<std::string, NameSet> sources_;  // by initializer: the tensors of the module that it was computed from
+  NameSet made_;
   std::map<std::string, NameSet> biases_;      // by matrix
   std::map<std::string, std::string> values_;  // the results of forms_, by what they are
   std::vector<onnx::NodeProto> forms_;

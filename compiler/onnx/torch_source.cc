@@ -1,39 +1,105 @@
 #include "compiler/onnx/torch_source.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <system_error>
 
+#include "compiler/onnx/proto_convert.h"
+
 namespace gradloom {
+namespace {
+
+std::string_view NoteOf(const onnx::NodeProto& node, std::string_view key) {
+  for (const auto& note : node.metadata_props()) {
+    if (note.key() == key) return note.value();
+  }
+  return {};
+}
+
+// Without the brackets of lists, and the comma of a list of one element.
+std::string_view Stripped(std::string_view text) {
+  constexpr std::string_view kBrackets = "[]{}(), ";
+  const size_t first = std::min(text.find_first_not_of(kBrackets), text.size());
+  return text.substr(first, text.find_last_not_of(kBrackets) + 1 - first);
+}
+
+// The elements of a list, those of lists in it too. An equation (bi,ij->bj) is one.
+std::vector<std::string_view> Pieces(std::string_view list) {
+  constexpr std::string_view kBetween = ", ";
+  std::vector<std::string_view> pieces;
+  while (!list.empty()) {
+    const size_t end = std::min(list.find(kBetween), list.size());
+    if (const std::string_view piece = Stripped(list.substr(0, end)); !piece.empty()) pieces.push_back(piece);
+    list.remove_prefix(std::min(end + kBetween.size(), list.size()));
+  }
+  return pieces;
+}
+
+void AddOperand(std::string_view argument, std::vector<std::string_view>& operands) {
+  if (argument.starts_with('%')) operands.push_back(argument.substr(1));
+  if (argument == "None") operands.emplace_back();
+}
+
+bool IsNumber(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+std::string_view TorchSource(const onnx::NodeProto& node) { return NoteOf(node, "pkg.torch.onnx.fx_node"); }
+
+// The second to last one of ['', 'blocks', 'blocks.0', 'mul_1'], where the last one is the call.
+std::optional<std::string_view> ModuleOf(const onnx::NodeProto& node) {
+  const std::string_view scopes = NoteOf(node, "pkg.torch.onnx.name_scopes");
+  const size_t call = scopes.rfind("', '");
+  if (call == std::string_view::npos) return std::nullopt;
+  const size_t begin = scopes.rfind('\'', call - 1);
+  return begin == std::string_view::npos || call == 0 ? std::nullopt : std::optional(scopes.substr(begin + 1, call - begin - 1));
+}
+
+bool IsConstantOfCode(std::string_view argument) {
+  if (argument == "None" || IsNumber(argument)) return true;
+  if (!argument.starts_with('%')) return false;
+  std::string_view name = argument.substr(1);
+  // The second call is zeros_1.
+  const size_t last = name.find_last_not_of("0123456789");
+  if (last != std::string_view::npos && last + 1 < name.size() && name[last] == '_') name = name.substr(0, last);
+  constexpr std::string_view kMakers[] = {"arange",    "eye",  "full",      "full_like", "new_full",  "new_ones",
+                                          "new_zeros", "ones", "ones_like", "zeros",     "zeros_like"};
+  return std::ranges::find(kMakers, name) != std::ranges::end(kMakers);
+}
 
 std::optional<int64_t> PaddingRow(const onnx::NodeProto& node) {
-  constexpr std::string_view kCall = "aten.embedding.default](args = (";
   const std::string_view source = TorchSource(node);
-  const size_t call = source.find(kCall);
-  if (call == std::string_view::npos) return std::nullopt;
-  const std::string_view arguments = source.substr(call + kCall.size());
-  size_t row = arguments.find(", ");
-  if (row != std::string_view::npos) row = arguments.find(", ", row + 2);
-  if (row == std::string_view::npos) return std::nullopt;
-  int64_t number = 0;
-  const char *const begin = arguments.data() + row + 2, *const end = arguments.data() + arguments.size();
-  const auto [rest, error] = std::from_chars(begin, end, number);
-  return error == std::errc() && rest != end && (*rest == ')' || *rest == ',') && number >= 0 ? std::optional(number) : std::nullopt;
+  if (source.find("aten.embedding.") == std::string_view::npos || IntOf(node, "axis", 0) != 0) return std::nullopt;
+  const TorchCall call(source);
+  if (call.op != "embedding" || call.arguments.size() < 3) return std::nullopt;
+  const std::string_view text = call.arguments[2];
+  int64_t row = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), row);
+  return error == std::errc() && end == text.data() + text.size() && row >= 0 ? std::optional(row) : std::nullopt;
 }
 
 TorchCall::TorchCall(std::string_view source) {
-  constexpr std::string_view kTarget = "target=torch.ops.aten.", kArguments = "(args = (";
-  const size_t target = source.find(kTarget), list = source.find(kArguments);
+  constexpr std::string_view kTarget = "target=torch.ops.aten.", kArguments = "(args = (", kKeywords = "), kwargs = {";
+  const size_t target = source.find(kTarget), list = source.find(kArguments), first = list + kArguments.size();
   if (target == std::string_view::npos || list == std::string_view::npos || list < target) return;
+  const size_t end = source.find(kKeywords, first);
+  if (end == std::string_view::npos) return;
   const size_t begin = target + kTarget.size();
   op = source.substr(begin, source.find_first_of(".]", begin) - begin);
-  arguments = source.substr(list + kArguments.size());
-  arguments = arguments.substr(0, arguments.find(')'));
-  const auto is_name = [](char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  for (size_t at = source.find('%', list); at != std::string_view::npos; at = source.find('%', at)) {
-    const size_t first = ++at;
-    while (at < source.size() && is_name(source[at])) ++at;
-    operands.push_back(source.substr(first, at - first));
+  for (const std::string_view piece : Pieces(source.substr(first, end - first))) {
+    arguments.push_back(piece);
+    AddOperand(piece, operands);
+  }
+  for (const std::string_view piece : Pieces(source.substr(end + kKeywords.size()))) {
+    const size_t colon = piece.find(": ");
+    if (colon == std::string_view::npos) continue;
+    parameters.push_back(piece.substr(0, colon));
+    AddOperand(Stripped(piece.substr(colon + 2)), operands);
   }
 }
 

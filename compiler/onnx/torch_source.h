@@ -13,23 +13,18 @@ namespace gradloom {
 // Returns the line of torch.export's graph that a node comes from, such as
 // %add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%relu, %detach), kwargs = {})
 // Empty: the file does not say, or another exporter wrote it.
-inline std::string_view TorchSource(const onnx::NodeProto& node) {
-  for (const auto& note : node.metadata_props()) {
-    if (note.key() == "pkg.torch.onnx.fx_node") return note.value();
-  }
-  return {};
-}
+std::string_view TorchSource(const onnx::NodeProto& node);
 
 // The row of a table without a gradient (padding_idx), if the node is a lookup of an nn.Embedding that has one:
 // ... aten.embedding.default](args = (%p_weight, %ids, 0), kwargs = {})
 std::optional<int64_t> PaddingRow(const onnx::NodeProto& node);
 
-// A call in torch.export's graph: the operator without overload ("linear"), the names of the operands that are tensors, and all arguments
-// as text. Empty for any other line. Borrows `source`.
+// A call in torch.export's graph. Empty for any other line. Borrows `source`.
 struct TorchCall {
-  std::string_view op;
-  std::vector<std::string_view> operands;
-  std::string_view arguments;
+  std::string_view op;                       // without overload: "linear"
+  std::vector<std::string_view> arguments;   // the positional ones as they are written, those in lists too: "%x", "None", "1e-05"
+  std::vector<std::string_view> operands;    // those of all arguments that are names of tensors, without %, or None, which is empty
+  std::vector<std::string_view> parameters;  // the names of keyword arguments
 
   explicit TorchCall(std::string_view source);
 
@@ -37,5 +32,11 @@ struct TorchCall {
   // _native_batch_norm_legit_no_training; and so on. Otherwise the operator.
   std::string_view family() const;
 };
+
+// Whether an argument is a constant of the code: None, a number, or a tensor from torch.zeros and the like ("%zeros_1").
+bool IsConstantOfCode(std::string_view argument);
+
+// The module whose code the node comes from, "blocks.0.mlp"; empty for the outermost one. nullopt: the file does not say.
+std::optional<std::string_view> ModuleOf(const onnx::NodeProto& node);
 
 }  // namespace gradloom

@@ -104,16 +104,21 @@ TEST(Import, RejectsUnknownDetachedNames) {
 
 // The row of nn.Embedding's padding_idx.
 TEST(Import, PaddingRowsHaveNoGradient) {
-  const auto operators = [](const std::string& arguments, ImportOptions options = {}) {
+  const auto operators_of = [](const std::string& text, const std::string& arguments, ImportOptions options = {}) {
     onnx::ModelProto model;
-    EXPECT_TRUE(onnx::OnnxParser::Parse(model, Onnx("g (int64[2, 3] ids) => (float[2, 3, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> "
-                                                    "{ g = Gather (w, ids) y = Neg (g) }")
-                                                   .c_str())
-                    .IsOK());
-    onnx::StringStringEntryProto* note = model.mutable_graph()->mutable_node(0)->add_metadata_props();
-    note->set_key("pkg.torch.onnx.fx_node");
-    note->set_value("%e : [num_users=1] = call_function[target=torch.ops.aten.embedding.default](args = (" + arguments);
+    EXPECT_TRUE(onnx::OnnxParser::Parse(model, Onnx(text).c_str()).IsOK());
+    for (onnx::NodeProto& node : *model.mutable_graph()->mutable_node()) {
+      if (node.op_type() != "Gather") continue;
+      onnx::StringStringEntryProto* note = node.add_metadata_props();
+      note->set_key("pkg.torch.onnx.fx_node");
+      note->set_value("%e : [num_users=1] = call_function[target=torch.ops.aten.embedding.default](args = (" + arguments);
+    }
     return Operators(*Import(Model::FromBytes(model.SerializeAsString(), "padded"), options).graph);
+  };
+  const auto operators = [&](const std::string& arguments, ImportOptions options = {}) {
+    return operators_of(
+        "g (int64[2, 3] ids) => (float[2, 3, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { g = Gather (w, ids) y = Neg (g) }", arguments,
+        options);
   };
   EXPECT_EQ(operators("%p_w, %ids, 1), kwargs = {})"), "Gather Equal Unsqueeze MaskGradient Neg");
   EXPECT_EQ(operators("%p_w, %ids, 1, True), kwargs = {})"), "Gather Equal Unsqueeze MaskGradient Neg");
@@ -123,6 +128,17 @@ TEST(Import, PaddingRowsHaveNoGradient) {
   ImportOptions through;
   through.detach = false;
   EXPECT_EQ(operators("%p_w, %ids, 1), kwargs = {})", through), "Gather Neg");
+  // Columns have no such row.
+  EXPECT_EQ(operators_of(
+                "g (int64[3] ids) => (float[3, 3] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { g = Gather <axis = 1> (w, ids) y = Neg (g) }",
+                "%p_w, %ids, 1), kwargs = {})"),
+            "Gather Neg");
+  // The data may decide how many rows are taken.
+  const std::string selected = operators_of(
+      "g (int64[4] ids, bool[4] c) => (float[1, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}, int64[1] first = {0}> "
+      "{ s = Compress <axis = 0> (ids, c) g = Gather (w, s) y = ReduceSum (g, first) }",
+      "%p_w, %ids, 1), kwargs = {})");
+  EXPECT_NE(selected.find("MaskGradient"), std::string::npos) << selected;
 }
 
 TEST(Import, AcceptsDetachNotesOnAbsentInputs) {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Exports new modules, many of whose tensors are equal, with the defaults of torch's exporters, and trains the modules.
 
-record.py writes NAME_EXPORTER.onnx and NAME.npz beside itself: arrays for the input x and the target y, the mean loss of each epoch, and the
-parameters after the last one (after/PARAMETER).
+record.py [NAME ...] writes NAME_EXPORTER.onnx and NAME.npz beside itself: arrays for the input x and the target y, the mean loss of each
+epoch, and the parameters after the last one (after/PARAMETER).
 Needs torch and onnxscript; the files were made with torch 2.15."""
 import pathlib
+import sys
 
 import numpy as np
 import onnx
@@ -120,13 +121,114 @@ class Words(nn.Module):
     only_default = True
 
 
+class Constants(nn.Module):
+    """Numbers in the code that equal parameters, some of which a normalization does not have."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.out = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.ln1, self.ln2 = nn.LayerNorm(8), nn.LayerNorm(8, elementwise_affine=False)
+        self.bn1, self.bn2 = nn.BatchNorm1d(8), nn.BatchNorm1d(8, affine=False)
+        self.gn1, self.in1, self.in2 = nn.GroupNorm(8, 8), nn.InstanceNorm1d(8), nn.InstanceNorm1d(8, affine=True)
+        self.scale, self.power = nn.Parameter(torch.tensor(1.)), nn.Parameter(torch.tensor(2.))
+        self.weight = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x):
+        x = self.ln2(self.ln1(self.fc1(x)).tanh())
+        x = self.bn2(self.bn1(x.square()).tanh()) + self.scale
+        x = (1.0 - self.fc2(x).sigmoid()) * self.weight + x ** 2.0 / (1.0 + x.abs() ** self.power) * 0.5
+        x = torch.maximum(x - torch.ones(8), torch.zeros(8)) + x
+        x = torch.stack([x, x * x, x.tanh()], 2)
+        return self.out(self.in2(self.in1(self.gn1(x).tanh()).exp())[:, :, 0])
+
+    shape = (6,)
+    only_default = True
+
+
+class Block(nn.Module):
+    """A residual block with a scale that is read in another shape, and one of zeros in a product."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.gamma = nn.Conv1d(4, 4, 1), nn.Parameter(torch.full((4,), 0.01))
+        self.down, self.up = nn.Parameter(torch.randn(4, 2)), nn.Parameter(torch.zeros(2, 4))
+
+    def forward(self, x):
+        x = x + self.conv(x).tanh() * self.gamma.view(1, -1, 1)
+        return x + (x.mT @ self.down @ self.up).mT
+
+
+class Forms(nn.Module):
+    """Equal tensors that are operands of other operators than normalizations and layers, or that are read in another form."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), Block(), Block())
+        self.alpha, self.beta = nn.Parameter(torch.ones(4)), nn.Parameter(torch.zeros(4))
+        self.low, self.high = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.ones(4))
+        self.mix1, self.mix2 = nn.Parameter(torch.zeros(4, 4)), nn.Parameter(torch.zeros(4, 4))
+        self.table1, self.table2 = nn.Parameter(torch.zeros(2, 4)), nn.Parameter(torch.zeros(2, 4))
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.blocks(x).mean(2)
+        x = torch.addcmul(self.beta, self.alpha, x)
+        x = torch.where(x > 0, x + torch.maximum(x, self.low), torch.minimum(x, self.high) + self.low)
+        x = x + torch.einsum("bi,ij->bj", x, self.mix1) + torch.einsum("bi,ij->bj", x.tanh(), self.mix2)
+        x = x + self.table1[(x[:, 0] > 0).long()] + self.table2[(x[:, 1] > 0).long()] * x.tanh()
+        return self.out(x)
+
+    shape = (4, 5)
+    only_default = True
+
+
+class Branches(nn.Module):
+    """Layers in branches, with tensors that equal those of other layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.out = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.ln1, self.ln2, self.ln3 = nn.LayerNorm(6), nn.LayerNorm(6), nn.LayerNorm(6)
+        nn.init.zeros_(self.fc2.bias)
+
+    def forward(self, x):
+        x = self.ln1(self.fc1(x))
+        x = torch.cond(x[:, 0].sum() > 0, lambda x: self.ln2(self.fc2(x).relu()), lambda x: self.ln3(self.fc2(x).tanh()), (x,))
+        return self.out(self.fc2(x.unsqueeze(1)).mean(1))
+
+    shape = (6,)
+    only_default = True
+
+
+class Detached(nn.Module):
+    """A layer over sequences, whose transposed weight gets its form back, of a value without a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.fc3, self.out = nn.Linear(8, 6), nn.Linear(6, 5), nn.Linear(6, 5, bias=False), nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = self.fc1(x).tanh()
+        return self.out((self.fc2(x.detach()).tanh() + self.fc3(x.detach().square()) + x[:, :, :5]).mean(1))
+
+    shape = (4, 8)
+    only_default = True
+
+
 def without_traces(path):
     """Removes stack traces, which name files of the machine."""
+
+    def strip(graph):
+        for node in graph.node:
+            notes = [note for note in node.metadata_props if note.key != "pkg.torch.onnx.stack_trace"]
+            del node.metadata_props[:]
+            node.metadata_props.extend(notes)
+            for attribute in node.attribute:
+                for nested in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                    strip(nested)
+
     model = onnx.load(path)
-    for node in model.graph.node:
-        notes = [note for note in node.metadata_props if note.key != "pkg.torch.onnx.stack_trace"]
-        del node.metadata_props[:]
-        node.metadata_props.extend(notes)
+    strip(model.graph)
     onnx.save(model, path)
 
 
@@ -160,5 +262,9 @@ def record(name, module):
 
 
 if __name__ == "__main__":
-    for name, module in (("norms", Norms), ("layers", Layers), ("images", Images), ("blocks", Blocks), ("words", Words)):
-        record(name, module)
+    modules = {
+        "norms": Norms, "layers": Layers, "images": Images, "blocks": Blocks, "words": Words, "constants": Constants, "forms": Forms,
+        "branches": Branches, "detached": Detached
+    }
+    for name in sys.argv[1:] or modules:
+        record(name, modules[name])

@@ -19,7 +19,7 @@ std::vector<std::string> WeightNotes(const Model& model, const Plan& plan) {
     Listing names(kShown);
     for (const std::string& name : model.restored()) names.Add(Escaped(name, 80));
     notes.push_back("restore " + Counted(count, "tensor") +
-                    " of the module that the exporter merged with equal ones, left out, folded or stored in another form: " + names.text() +
+                    " that the exporter merged with equal ones, left out, folded or stored in another form: " + names.text() +
                     "; --no-restore trains the file as it is");
   }
   const std::vector<TiedTensor>& tied = plan.model.tied;
