@@ -76,6 +76,7 @@ class DeviceExecutor : public Executor {
   std::vector<DeviceMemory> memory() const override;
   void ReleaseMemory() override;
   std::vector<std::string> TakeNotes() override;
+  std::string TakeMemoryNote() override;
   int64_t transient_bytes(size_t rank) const override { return memories_.rank(rank).transient_bytes; }
   int64_t input_bytes(size_t rank) const override { return 2 * memories_.rank(rank).slot_bytes; }
 
@@ -123,6 +124,7 @@ class DeviceExecutor : public Executor {
   std::map<int, std::vector<int64_t>> sums_;                     // by program and instruction: nanoseconds of all timed runs
   std::vector<int> feed_ordinals_;                               // devices of the feeds that are copied; -1: host memory
   ThreadedCopy staging_copy_;
+  bool noted_pageable_memory_ = false;
   bool reads_feeds_ = false;  // copy streams may still read feeds of the host
   int prefetched_entry_ = -1;
   std::vector<const void*> prefetched_feeds_;
@@ -163,6 +165,12 @@ std::vector<std::string> DeviceExecutor::TakeNotes() {
     for (std::string& note : memories_.rank(r).device->TakeNotes()) notes.push_back(std::move(note));
   }
   return notes;
+}
+
+std::string DeviceExecutor::TakeMemoryNote() {
+  if (!memories_.lacks_pinned_memory() || std::exchange(noted_pageable_memory_, true)) return {};
+  return "the system refuses pinned memory, so inputs are copied to GPUs from pageable memory, which is slower: raise the limit of locked "
+         "memory (ulimit -l)";
 }
 
 void DeviceExecutor::FindFeeds(const Entry& stated, const std::vector<const void*>& feeds) {

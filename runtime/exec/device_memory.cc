@@ -117,6 +117,7 @@ StagingMemory::StagingMemory(std::shared_ptr<Device> device, int64_t bytes, bool
     device_ = std::move(device);
     return;
   }
+  refused_ = pin;
   plain_.resize(static_cast<size_t>(bytes));
   data_ = plain_.data();
 }
@@ -131,6 +132,7 @@ StagingMemory& StagingMemory::operator=(StagingMemory&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(plain_, other.plain_);
   std::swap(data_, other.data_);
+  std::swap(refused_, other.refused_);
   return *this;
 }
 
@@ -278,6 +280,13 @@ void DeviceMemories::ReleaseTransient() {
     for (StagingMemory& slot : rank.host_inputs) slot = StagingMemory();
   }
   has_transient_ = false;
+}
+
+bool DeviceMemories::lacks_pinned_memory() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const RankMemory& rank) {
+    const auto refused = [](const StagingMemory& memory) { return memory.refused(); };
+    return refused(rank.host_step) || std::any_of(rank.host_inputs.begin(), rank.host_inputs.end(), refused);
+  });
 }
 
 std::byte* DeviceMemories::Address(const Buffer& buffer, size_t r, int slot) const {

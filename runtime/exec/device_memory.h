@@ -40,11 +40,14 @@ class StagingMemory {
 
   std::byte* at(int64_t offset) const { return data_ + offset; }
   bool pinned() const { return device_ != nullptr; }
+  // Whether it was to be pinned, but the system has refused that.
+  bool refused() const { return refused_; }
 
  private:
   std::shared_ptr<Device> device_;  // null: plain memory
   std::vector<std::byte> plain_;
   std::byte* data_ = nullptr;
+  bool refused_ = false;
 };
 
 // Constants of a plan that are in one block of memory. Each extension of the plan has a block of its own, so that those before it stay
@@ -94,6 +97,8 @@ class DeviceMemories {
   // Whether a refused step changes nothing. This does not hold with ranks in other processes: they are not told before the step has ended,
   // so all update alike and the job ends.
   bool keeps_state() const { return first() == 0 && last() == ranks(); }
+  // Whether the system has refused pinned memory, so that copies between the host and a device go through pageable memory.
+  bool lacks_pinned_memory() const;
   // The device of the first of them.
   Device& device() const { return *ranks_[first()].device; }
   RankMemory& rank(size_t rank) { return ranks_[rank]; }

@@ -131,6 +131,8 @@ class Executor {
 
   // Notes for the user about the kernels prepared since the last call: where a slower kernel replaces a library's.
   virtual std::vector<std::string> TakeNotes() { return {}; }
+  // A note for the user about memory that the system refuses, although steps run without it; empty if there is none, and at later calls.
+  virtual std::string TakeMemoryNote() { return {}; }
 
   // Bytes of the transient arena of a rank, which all entries share.
   virtual int64_t transient_bytes(size_t rank = 0) const = 0;

@@ -91,6 +91,18 @@ class GpuJobsTest(JobTest):
             self.assertEqual(len(re.findall("notice", text)), 1, text)
             self.assertRegex(text, notice)
 
+    def test_missing_pinned_memory_is_reported_once(self):
+        flags = {"devices": "cuda:0,1", "eval_every": "never", "epochs": "1"}
+        self.one(self.train("pinned", **flags))
+        os.environ["GRADLOOM_EMULATED_NO_PINNING"] = "1"
+        try:
+            said = self.one(self.train("pageable", **flags)).stderr
+        finally:
+            del os.environ["GRADLOOM_EMULATED_NO_PINNING"]
+        for text in (said, self.read("pageable", "log.txt")):
+            self.assertEqual(len(re.findall("notice  the system refuses pinned memory, ", text)), 1, text)
+        self.assert_same_run("pageable", "pinned")
+
     def test_model_stages_in_several_processes(self):
         self.one([*self.housing("parts_one", devices="cuda:2,1"), "--place", "layer2*=cuda:1"])
         self.job(2, [*self.housing("parts_job"), "--place", "layer2*=cpu:1"])

@@ -37,12 +37,17 @@ void Observers::OnSave(SaveReason reason) {
 }
 
 void KernelNotes::OnStep(const StepReport&) {
+  if (const std::string note = session_.executor().TakeMemoryNote(); !note.empty()) Print(note);
   if (printed_) return;
   const std::vector<std::string> notes = session_.executor().TakeNotes();
   if (notes.empty()) return;
   printed_ = true;
+  Print(notes[0] + (notes.size() > 1 ? "   [and " + std::to_string(notes.size() - 1) + " more like it]" : ""));
+}
+
+void KernelNotes::Print(const std::string& note) {
   clear_();
-  log_.Line("notice  " + notes[0] + (notes.size() > 1 ? "   [and " + std::to_string(notes.size() - 1) + " more like it]" : ""));
+  log_.Line("notice  " + note);
 }
 
 void ReportLines::OnStep(const StepReport& report) {

@@ -39,6 +39,8 @@ class KernelNotes : public TrainerObserver {
   void OnStep(const StepReport& report) override;
 
  private:
+  void Print(const std::string& note);
+
   Session& session_;
   Log& log_;
   const std::function<void()> clear_;
