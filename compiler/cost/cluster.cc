@@ -38,7 +38,9 @@ double AcrossNodes(double bytes, int nodes, const Cluster& cluster) {
 
 Cluster LocalCluster(DeviceKind device, int cores) {
   const int shared = device == DeviceKind::kCpu ? cores : 0;
-  Cluster cluster{.device = DefaultCosts(device), .devices_per_node = 1 << 20, .shared_cores = shared};
+  Cluster cluster{.device = DefaultCosts(device), .devices_per_node = kManyDevices, .shared_cores = shared};
+  // The compiler decides by operators, of which each is one launch. A product counts as several of a plan's (KernelWork::launches).
+  if (device == DeviceKind::kCpu) cluster.device.launch_seconds = 0.1e-6;
   // Threads of one process wait at a barrier, and devices read each other's memory.
   cluster.inside = {cluster.device.collective_seconds / 4, cluster.device.link_bytes_per_second};
   cluster.between = cluster.inside;

@@ -15,6 +15,9 @@ struct Link {
   double bytes_per_second = 1;
 };
 
+// Devices on one node, as many as a plan may have.
+inline constexpr int kManyDevices = 1 << 20;
+
 enum class AllReduceAlgorithm : uint8_t { kFastest, kRing, kTree, kDoubleTree };
 
 // Nodes with the same number of devices each. The devices of a node are connected by one kind of link. The nodes are connected by another

@@ -38,14 +38,25 @@ int64_t BucketBytes(const DeviceCosts& device) {
   return static_cast<int64_t>(10 * device.collective_seconds * device.link_bytes_per_second);
 }
 
+double WorkSeconds(const KernelWork& work, MatrixWork matrix, double cached, int threads, const DeviceCosts& device) {
+  const double of_matrix = matrix == MatrixWork::kHalf   ? device.half_flops_per_second
+                           : matrix == MatrixWork::kTf32 ? device.tf32_flops_per_second
+                                                         : 0;
+  const double flops_per_second = of_matrix > 0 ? of_matrix : device.flops_per_second;
+  const double cache_rate = device.cache_bytes_per_second > 0 ? device.cache_bytes_per_second : device.bytes_per_second;
+  const auto by = [&](int team) {
+    const int computing = std::min(team, device.compute_threads);
+    const double functions = device.functions_per_second > 0 ? work.functions / (device.functions_per_second * computing) : 0;
+    const double memory = (1 - cached) * work.bytes / (device.bytes_per_second * std::min<double>(team, device.bandwidth_threads)) +
+                          cached * work.bytes / (cache_rate * computing);
+    return std::max({work.flops / (flops_per_second * computing), functions, memory});
+  };
+  return threads > 1 ? std::min(by(1), by(threads) + device.team_seconds) : by(1);
+}
+
 double SecondsOf(const Cost& cost, int threads, const DeviceCosts& device) {
-  const int team = std::max(threads, 1);
-  const double matrix = cost.matrix == MatrixWork::kHalf   ? device.half_flops_per_second
-                        : cost.matrix == MatrixWork::kTf32 ? device.tf32_flops_per_second
-                                                           : 0;
-  return device.launch_seconds +
-         std::max(cost.flops / ((matrix > 0 ? matrix : device.flops_per_second) * std::min(team, device.compute_threads)),
-                  cost.bytes / (device.bytes_per_second * std::min(team, device.bandwidth_threads)));
+  const double cached = cost.bytes <= device.cache_bytes ? 1 : 0;
+  return device.launch_seconds + WorkSeconds({1, cost.flops, cost.bytes}, cost.matrix, cached, threads, device);
 }
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 
 #include "compiler/ops/op.h"
 #include "kernels/catalog/kernel.h"
+#include "kernels/catalog/kernel_work.h"
 
 namespace gradloom {
 
@@ -11,12 +12,19 @@ struct DeviceCosts {
   double flops_per_second = 0;  // per thread, up to `compute_threads` threads
   // For matrix products on matrix units; 0: as flops_per_second.
   double tf32_flops_per_second = 0, half_flops_per_second = 0;
+  // Functions by loops over elements, each with its weight (KernelWork::functions), per thread; 0: they take no time besides their bytes.
+  double functions_per_second = 0;
   double bytes_per_second = 0;  // per thread, up to `bandwidth_threads` threads
   // Both 1 on a GPU, whose rates are those of the device, whatever the threads of its host.
-  int compute_threads = 1, bandwidth_threads = 1;
+  int compute_threads = 1;
+  double bandwidth_threads = 1;
+  // The caches: what a device has touched stays there until it has touched this many bytes since; 0: they count as memory. They have a
+  // rate for each thread, which threads do not share.
+  double cache_bytes = 0, cache_bytes_per_second = 0;
   // Whether the streams of a device share its rates (shared_device.h), as on a GPU. Otherwise each has the rates of its threads.
   bool streams_share = false;
   double launch_seconds = 0;
+  double team_seconds = 0;  // of a launch by several threads: to start and join them. Small work is left to one of them.
   // The fixed cost of a collective operation, and the rate at which its data moves between neighbors.
   double collective_seconds = 0;
   double link_bytes_per_second = 0;
@@ -34,7 +42,10 @@ DeviceCosts DefaultCosts(DeviceKind device);
 // The number of bytes from which on the fixed costs of a collective operation are small compared with the transfer.
 int64_t BucketBytes(const DeviceCosts& device);
 
-// The seconds that an operator takes with `threads` threads, including one launch.
+// The seconds that a kernel's work takes with `threads` threads, without its launches. `cached`: the share of its bytes that are in caches.
+double WorkSeconds(const KernelWork& work, MatrixWork matrix, double cached, int threads, const DeviceCosts& device);
+
+// The seconds that an operator takes with `threads` threads, including one launch. Its bytes are in caches if they fit there.
 double SecondsOf(const Cost& cost, int threads, const DeviceCosts& device);
 
 }  // namespace gradloom

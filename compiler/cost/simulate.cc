@@ -8,9 +8,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "compiler/cost/cached_shares.h"
+#include "compiler/cost/launch_work.h"
 #include "compiler/cost/shared_device.h"
 #include "compiler/ops/trip_estimate.h"
-#include "kernels/catalog/kernel_work.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -30,29 +31,27 @@ struct Duration {
 };
 
 // The duration of an instruction that does not communicate: for a branch that of the longer body, for a loop its largest number of
-// iterations.
-Duration DurationOf(const Plan& plan, const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
-  const auto of_cost = [&](const Cost& cost, double launches) {
-    return Duration{launches * device.launch_seconds, SecondsOf(cost, threads, device) - device.launch_seconds};
+// iterations. `cached`: the share of its bytes that are in caches.
+Duration DurationOf(const Plan& plan, const Program& program, const Instruction& instruction, int threads, double cached,
+                    const DeviceCosts& device) {
+  const auto of_work = [&](const KernelWork& work, MatrixWork matrix) {
+    return Duration{work.launches * device.launch_seconds, WorkSeconds(work, matrix, cached, threads, device)};
   };
   const auto body = [&](const Program& inside) {
     Duration sum;
-    for (const Instruction& i : inside.instructions) sum += DurationOf(plan, inside, i, threads, device);
+    for (const Instruction& i : inside.instructions) sum += DurationOf(plan, inside, i, threads, cached, device);
     return sum;
   };
   switch (instruction.kind) {
     case InstructionKind::kLaunch: {
-      const Cost cost = CostOfLaunch(program, instruction);
-      const KernelRow* const row = FindKernel(instruction.kernel);
-      if (row == nullptr) return of_cost(cost, 1);
+      const MatrixWork matrix = CostOfLaunch(program, instruction).matrix;
       Duration sum;
-      for (const KernelWork& work : WorkOf(*row, CallOf(plan, program, instruction), {1, cost.flops, cost.bytes}))
-        sum += of_cost({work.flops, work.bytes, cost.matrix}, work.launches);
+      for (const KernelWork& work : WorkOfLaunch(plan, program, instruction)) sum += of_work(work, matrix);
       return sum;
     }
     case InstructionKind::kCopy: {
       const double bytes = static_cast<double>(program.buffers[static_cast<size_t>(instruction.uses[0].buffer)].bytes);
-      return of_cost({.flops = 0, .bytes = 2 * bytes}, 1);
+      return of_work({.bytes = 2 * bytes}, MatrixWork::kNone);
     }
     case InstructionKind::kIf: {
       const Duration bodies[] = {body(instruction.bodies[0]), body(instruction.bodies[1])};
@@ -66,7 +65,7 @@ Duration DurationOf(const Plan& plan, const Program& program, const Instruction&
 class Simulator {
  public:
   Simulator(const Plan& plan, const Entry& entry, const Cluster& cluster, int devices, const Profile* profile)
-      : plan_(plan), cluster_(cluster), profile_(profile) {
+      : plan_(plan), cluster_(cluster), device_(cluster.device), profile_(profile) {
     result_.devices = devices > 0 ? devices : static_cast<int>(entry.ranks.size());
     result_.samples = entry.batch;
     std::map<int, std::pair<int, int>> ranks;  // by program: a rank that runs it, and the number of such ranks
@@ -99,13 +98,11 @@ class Simulator {
       Change(r);
     }
     PlaceOnGpus(devices == 0 && SharesGpus(entry));
-    // CPU devices share cores. If there are more threads than cores, they take turns.
-    int threads = 0;
+    if (cluster.shared_cores > 0) ShareCores();
     for (const Runner& runner : runners_) {
-      for (const Stream& stream : runner.program->streams)
-        threads += stream.kind == StreamKind::kCompute ? runner.ranks * stream.threads : 0;
+      if (device_.cache_bytes > 0 && !cached_.contains(runner.program))
+        cached_.emplace(runner.program, CachedShares(*runner.program, device_.cache_bytes));
     }
-    if (cluster.shared_cores > 0) turns_ = std::max(1.0, static_cast<double>(threads) / cluster.shared_cores);
   }
 
   Simulation Run() {
@@ -178,6 +175,20 @@ class Simulator {
     runner.event_stream.resize(static_cast<size_t>(p.num_events));
     runner.cause.resize(p.instructions.size());
     runners_.push_back(std::move(runner));
+  }
+
+  // CPU devices share the cores, memory and caches. If there are more threads than cores, they take turns.
+  void ShareCores() {
+    int threads = 0, ranks = 0;
+    for (const Runner& runner : runners_) {
+      ranks += runner.ranks;
+      for (const Stream& stream : runner.program->streams)
+        threads += stream.kind == StreamKind::kCompute ? runner.ranks * stream.threads : 0;
+    }
+    turns_ = std::max(1.0, static_cast<double>(threads) / cluster_.shared_cores);
+    const double at_a_time = std::max(1.0, ranks / turns_);
+    device_.bandwidth_threads /= at_a_time;
+    device_.cache_bytes /= ranks;
   }
 
   // Whether several ranks run on one GPU.
@@ -281,10 +292,13 @@ class Simulator {
   }
 
   // Many ranks run the same program.
-  Duration KnownDuration(const Program& program, const Instruction& instruction, int threads) {
+  Duration KnownDuration(const Program& program, int index, int threads) {
+    const Instruction& instruction = program.instructions[static_cast<size_t>(index)];
     const auto [known, fresh] = durations_.try_emplace(&instruction);
-    if (fresh) known->second = DurationOf(plan_, program, instruction, threads, cluster_.device);
-    return known->second;
+    if (!fresh) return known->second;
+    const auto cached = cached_.find(&program);
+    const double share = cached == cached_.end() ? 0 : cached->second[static_cast<size_t>(index)];
+    return known->second = DurationOf(plan_, program, instruction, threads, share, device_);
   }
 
   void Launch(Runner& runner, Lane& lane, int index) {
@@ -293,7 +307,7 @@ class Simulator {
     runner.cause[static_cast<size_t>(index)] = lane.last;
     const double measured = Measured(runner, index);
     // Inputs that are copied ahead are present when the step begins.
-    const Duration duration = stream.kind == StreamKind::kCopy ? Duration() : KnownDuration(*runner.program, instruction, stream.threads);
+    const Duration duration = stream.kind == StreamKind::kCopy ? Duration() : KnownDuration(*runner.program, index, stream.threads);
     // What was measured contains the delays by other streams.
     if (measured < 0 && cluster_.device.streams_share && duration.seconds() > 0) {
       gpus_[runner.gpu].Launch(runner.first_stream + static_cast<size_t>(instruction.stream), duration.fixed, duration.work);
@@ -498,6 +512,8 @@ class Simulator {
 
   const Plan& plan_;
   const Cluster& cluster_;
+  DeviceCosts device_;  // what each of the devices has, if they share some of it
+  std::map<const Program*, std::vector<double>> cached_;
   const Profile* profile_;
   double turns_ = 1;
   double now_ = 0;
@@ -534,22 +550,6 @@ SimulatedUpdate SimulateUpdate(const Plan& plan, int entry, const Cluster& clust
 
 double SimulatedUpdate::OfFirst(double SimulatedProgram::*what) const {
   return static_cast<double>(before()) * batch.programs.front().*what + (update ? update->programs.front().*what : 0);
-}
-
-Cost CostOfLaunch(const Program& program, const Instruction& launch) {
-  Graph graph;
-  Node node{.op = launch.op, .domain = launch.domain};
-  node.attributes = launch.attributes;
-  for (const Use& use : launch.uses) {
-    if (use.access == Access::kScratch) continue;
-    ValueId id = kNoValue;
-    if (use.buffer >= 0) {
-      const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
-      id = graph.AddValue(buffer.name, buffer.dtype, buffer.shape, Role::kActivation);
-    }
-    (use.access == Access::kRead ? node.inputs : node.outputs).push_back(id);
-  }
-  return CostOf(graph, node);
 }
 
 }  // namespace gradloom

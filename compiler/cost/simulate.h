@@ -66,7 +66,4 @@ struct SimulatedUpdate {
 // The same for a training entry, including the update of a plan that accumulates gradients over several batches.
 SimulatedUpdate SimulateUpdate(const Plan& plan, int entry, const Cluster& cluster, int devices = 0, const Profile* profile = nullptr);
 
-// The computation and memory traffic of a launch, by its operator's row, as the compiler counts them for a node.
-Cost CostOfLaunch(const Program& program, const Instruction& launch);
-
 }  // namespace gradloom

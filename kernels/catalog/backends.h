@@ -18,6 +18,9 @@ std::vector<const KernelRow*> ReferenceKernelRows();
 // The CUDA device's rows, even in a build without a toolkit: kernels/cuda/rows.
 std::vector<const KernelRow*> CudaKernelRows();
 
+// WorkOf for the CPU's rows, including the reference kernels: kernels/cpu.
+std::vector<KernelWork> CpuWorkOf(const KernelRow& row, const KernelCall& call, const KernelWork& least);
+
 // WorkOf for the CUDA device's rows.
 std::vector<KernelWork> CudaWorkOf(const KernelRow& row, const KernelCall& call, const KernelWork& least);
 

@@ -46,7 +46,7 @@ const KernelRow* FindKernel(std::string_view name) {
 }
 
 std::vector<KernelWork> WorkOf(const KernelRow& row, const KernelCall& call, const KernelWork& least) {
-  return row.device == DeviceKind::kCuda ? CudaWorkOf(row, call, least) : std::vector<KernelWork>{least};
+  return row.device == DeviceKind::kCuda ? CudaWorkOf(row, call, least) : CpuWorkOf(row, call, least);
 }
 
 const KernelRow* ChooseKernel(DeviceKind device, const KernelCall& call, std::string* why) {

@@ -11,6 +11,9 @@ namespace gradloom {
 struct KernelWork {
   double launches = 1;
   double flops = 0, bytes = 0;
+  // Functions that loops over elements evaluate, besides products: the sum of their weights, of which an addition has 1 (FunctionWeight).
+  // Counted for the CPU's kernels only.
+  double functions = 0;
 };
 
 // The launches of a call that `row` serves, in their order. `least` is the work that its operator needs at least, as one launch: this is

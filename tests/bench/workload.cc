@@ -20,7 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/compile.h"
-#include "compiler/cost/simulate.h"
+#include "compiler/cost/launch_work.h"
 #include "runtime/session/session.h"
 #include "tests/conformance/run_case.h"
 
