@@ -44,6 +44,8 @@ def rows(tools):
         config("K04", "infinite learning rate", "[optimizer]\nlr = inf\n", "optimizer.lr must be a finite number", r"f\.toml:2:6"),
         config("K04", "NaN, as a flag", HEAD, "optimizer.lr must be a finite number", "--lr", command="config -c f.toml --lr nan"),
         cluster("K04", "NaN", "[device]\nflops_per_second = nan\n", "must be a number above 0", r"f\.toml:2"),
+        cluster("K04", "negative time", "[device]\nkind = \"cpu\"\nwake_seconds = -1e-6\n", "must be a number of at least 0", r"f\.toml:3"),
+        cluster("K04", "no rate of the caches that is a number", "[device]\ncache_bytes_per_second = inf\n", "must be a number of at least 0", r"f\.toml:2"),
         config("K05", "negative batch", "[data]\nbatch = -4\n", "data.batch must be at least 0, got -4", r"f\.toml:2:9"),
         config("K06", "7 samples on 2 devices", HEAD, "", "", "OK",
                command=f"train -c f.toml {LOSS} --batch 7 --devices cpu:2 --epochs 1 --progress none"),

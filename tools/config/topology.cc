@@ -1,8 +1,13 @@
 #include "tools/config/topology.h"
 
+#include <charconv>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -12,6 +17,37 @@
 
 namespace gradloom {
 namespace {
+
+// A number of a section, as a member of what it describes.
+template <typename T>
+struct Key {
+  const char* name;
+  double T::*value;
+  bool zero = false;  // whether it may be 0
+};
+
+constexpr Key<DeviceCosts> kDeviceKeys[] = {
+    {"flops_per_second", &DeviceCosts::flops_per_second},
+    {"tf32_flops_per_second", &DeviceCosts::tf32_flops_per_second, true},
+    {"half_flops_per_second", &DeviceCosts::half_flops_per_second, true},
+    {"functions_per_second", &DeviceCosts::functions_per_second, true},
+    {"bytes_per_second", &DeviceCosts::bytes_per_second},
+    {"bandwidth_threads", &DeviceCosts::bandwidth_threads},
+    {"cache_bytes", &DeviceCosts::cache_bytes, true},
+    {"cache_bytes_per_second", &DeviceCosts::cache_bytes_per_second, true},
+    {"launch_seconds", &DeviceCosts::launch_seconds, true},
+    {"team_seconds", &DeviceCosts::team_seconds, true},
+    {"event_seconds", &DeviceCosts::event_seconds, true},
+    {"step_seconds", &DeviceCosts::step_seconds, true},
+    {"wake_seconds", &DeviceCosts::wake_seconds, true},
+};
+constexpr Key<Link> kLinkKeys[] = {{"link_bytes_per_second", &Link::bytes_per_second}, {"link_seconds", &Link::seconds, true}};
+constexpr Key<Link> kNetworkKeys[] = {{"bytes_per_second", &Link::bytes_per_second}, {"seconds", &Link::seconds, true}};
+
+constexpr std::pair<const char*, AllReduceAlgorithm> kAlgorithms[] = {{"fastest", AllReduceAlgorithm::kFastest},
+                                                                      {"ring", AllReduceAlgorithm::kRing},
+                                                                      {"tree", AllReduceAlgorithm::kTree},
+                                                                      {"double_tree", AllReduceAlgorithm::kDoubleTree}};
 
 class TopologyReader {
  public:
@@ -31,26 +67,18 @@ class TopologyReader {
       // For a device other than the default one, matrix units exist only if their speed is given.
       cluster.device.tf32_flops_per_second = cluster.device.half_flops_per_second = 0;
     }
-    Number("device", "flops_per_second", cluster.device.flops_per_second);
-    Number("device", "tf32_flops_per_second", cluster.device.tf32_flops_per_second);
-    Number("device", "half_flops_per_second", cluster.device.half_flops_per_second);
-    Number("device", "bytes_per_second", cluster.device.bytes_per_second);
-    Number("device", "launch_seconds", cluster.device.launch_seconds);
-    Number("device", "event_seconds", cluster.device.event_seconds);
-    Number("device", "step_seconds", cluster.device.step_seconds);
-    Count("node", "devices", cluster.devices_per_node);
+    for (const Key<DeviceCosts>& key : kDeviceKeys) Number("device", key, cluster.device);
     Count("node", "shared_cores", cluster.shared_cores);
+    if (cluster.shared_cores > 0) cluster.devices_per_node = kManyDevices;
+    Count("node", "devices", cluster.devices_per_node);
     cluster.inside = {cluster.device.collective_seconds / 4, cluster.device.link_bytes_per_second};
-    Number("node", "link_bytes_per_second", cluster.inside.bytes_per_second);
-    Number("node", "link_seconds", cluster.inside.seconds);
+    for (const Key<Link>& key : kLinkKeys) Number("node", key, cluster.inside);
     cluster.between = cluster.inside;
-    Number("network", "bytes_per_second", cluster.between.bytes_per_second);
-    Number("network", "seconds", cluster.between.seconds);
-    const std::string algorithm = Text("all_reduce", "algorithm", "fastest", {"fastest", "ring", "tree", "double_tree"});
-    cluster.algorithm = algorithm == "ring"          ? AllReduceAlgorithm::kRing
-                        : algorithm == "tree"        ? AllReduceAlgorithm::kTree
-                        : algorithm == "double_tree" ? AllReduceAlgorithm::kDoubleTree
-                                                     : AllReduceAlgorithm::kFastest;
+    for (const Key<Link>& key : kNetworkKeys) Number("network", key, cluster.between);
+    std::set<std::string> algorithms;
+    for (const auto& [name, algorithm] : kAlgorithms) algorithms.insert(name);
+    const std::string chosen = Text("all_reduce", "algorithm", "fastest", algorithms);
+    for (const auto& [name, algorithm] : kAlgorithms) cluster.algorithm = name == chosen ? algorithm : cluster.algorithm;
     RefuseUnknown();
     return cluster;
   }
@@ -68,12 +96,14 @@ class TopologyReader {
     throw Error(ErrorCode::kConfig, why, At(node.source()), "models/clusters/two_nodes.toml is an example");
   }
 
-  void Number(const char* section, const char* key, double& value) {
-    const toml::node* node = Find(section, key);
+  template <typename T>
+  void Number(const char* section, const Key<T>& key, T& of) {
+    const toml::node* node = Find(section, key.name);
     if (node == nullptr) return;
     const auto number = node->value<double>();
-    if (!number || !(*number > 0) || *number > 1e30) Refuse(*node, std::string(section) + "." + key + " must be a number above 0");
-    value = *number;
+    if (!number || !(*number > 0 || (key.zero && *number == 0)) || *number > 1e30)
+      Refuse(*node, std::string(section) + "." + key.name + " must be a number " + (key.zero ? "of at least 0" : "above 0"));
+    of.*key.value = *number;
   }
 
   void Count(const char* section, const char* key, int& value) {
@@ -111,8 +141,44 @@ class TopologyReader {
   std::map<std::string, std::set<std::string>> known_;
 };
 
+// The shortest text that is read as the same number.
+std::string TextOf(double value) {
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+template <typename T, size_t kCount>
+void AddKeys(const char* section, const Key<T> (&keys)[kCount], const T& of, std::vector<TopologyNumber>& numbers) {
+  for (const Key<T>& key : keys) numbers.push_back({section, key.name, of.*key.value});
+}
+
 }  // namespace
 
 Cluster ReadTopology(const std::string& path) { return TopologyReader(path).Read(); }
+
+std::vector<TopologyNumber> TopologyNumbers(const Cluster& cluster) {
+  std::vector<TopologyNumber> numbers;
+  AddKeys("device", kDeviceKeys, cluster.device, numbers);
+  if (cluster.shared_cores > 0) numbers.push_back({"node", "shared_cores", static_cast<double>(cluster.shared_cores)});
+  if (cluster.shared_cores == 0 || cluster.devices_per_node != kManyDevices)
+    numbers.push_back({"node", "devices", static_cast<double>(cluster.devices_per_node)});
+  AddKeys("node", kLinkKeys, cluster.inside, numbers);
+  AddKeys("network", kNetworkKeys, cluster.between, numbers);
+  return numbers;
+}
+
+std::string TopologyText(DeviceKind kind, const Cluster& cluster) {
+  std::string text = "[device]\nkind = \"" + std::string(DeviceKindName(kind)) + "\"\n";
+  std::string_view section = "device";
+  for (const TopologyNumber& number : TopologyNumbers(cluster)) {
+    if (number.section != section) text += "\n[" + std::string(number.section) + "]\n";
+    section = number.section;
+    text += std::string(number.key) + " = " + TextOf(number.value) + "\n";
+  }
+  for (const auto& [name, algorithm] : kAlgorithms) {
+    if (algorithm == cluster.algorithm) text += "\n[all_reduce]\nalgorithm = \"" + std::string(name) + "\"\n";
+  }
+  return text;
+}
 
 }  // namespace gradloom
