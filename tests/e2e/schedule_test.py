@@ -50,6 +50,8 @@ VISIT = """<script>
   if (place) at("time", "pointerdown", ...place);
   if (place) at("time", "pointerup", ...place);
   check("a click selects", /instruction/.test(get("details").textContent));
+  // All of the step, wherever the predicted times put what is shown.
+  at("time", "wheel", 600, 60, { deltaY: 4000 });
   for (const name of ["critical", "arrows", "communications"]) {
     before = picture("time");
     get("show-" + name).click();

@@ -10,6 +10,7 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/compile_model.h"
+#include "tools/run/options/described_cluster.h"
 #include "tools/run/options/key_values.h"
 #include "tools/run/options/model_options.h"
 #include "tools/run/outputs.h"
@@ -143,7 +144,8 @@ int CompileToFile(const Configuration& configuration, const CompileFlags& flags)
   CheckCanWrite(out);
   const CompiledModel made = CompileConfigured(configuration, requests);
   WritePlan(made.plan, out);
-  WritePages(made.plan, pages);
+  if (!pages.empty())
+    WritePages(made.plan, pages, DescribedCluster(configuration.Text("devices.topology"), made.plan.targets.front().device));
   for (const std::string& note : made.notes) LogToStderr(note);
   const CompileReport& report = made.report;
   LogToStderr("plan " + PlanHash(made.plan).substr(0, 8) + " -> " + Escaped(out, 4096) + "   " + CompileTimes(report));

@@ -11,11 +11,16 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/device/choose_devices.h"
+#include "tools/config/topology.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/measure_device.h"
+#include "tools/run/outputs.h"
 #include "tools/run/records/environment.h"
 #include "tools/run/train/run_folder.h"
 #include "tools/run/views/device_list.h"
+#include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -83,14 +88,77 @@ int Devices(bool json) {
   return 0;
 }
 
+std::string Microseconds(double seconds) { return Short(seconds * 1e6) + " us"; }
+
+std::string Gigabytes(double bytes_per_second) { return Short(bytes_per_second * 1e-9) + " GB/s"; }
+
+void PrintMeasured(const MeasuredDevice& measured, const CpuDevice& cpu) {
+  const DeviceCosts& c = measured.cluster.device;
+  const Link& link = measured.cluster.inside;
+  const auto line = [](const char* what, const std::string& text) { std::printf("%-12s %s\n", what, text.c_str()); };
+  line("cpu", Escaped(cpu.name) + "  " + CoresText(cpu) + "  measured in " + Duration(measured.seconds));
+  line("products", Short(c.flops_per_second * 1e-9) + " GFLOP/s per core");
+  line("functions", Short(c.functions_per_second * 1e-9) + " billion elements/s per core, for an addition");
+  line("memory", Gigabytes(c.bytes_per_second) + " by one core, " + Gigabytes(c.bytes_per_second * c.bandwidth_threads) + " by all");
+  line("caches", Gigabytes(c.cache_bytes_per_second) + " per core, for up to " + Bytes(static_cast<int64_t>(c.cache_bytes)));
+  line("launch", Microseconds(c.launch_seconds) + ", with several threads " + Microseconds(c.team_seconds) + " more");
+  line("step", Microseconds(c.step_seconds) + ", on several devices or streams " + Microseconds(c.wake_seconds) + " more");
+  line("event", Microseconds(c.event_seconds) + " until a stream that waits continues");
+  line("all-reduce", Microseconds(2 * link.seconds) + " between two devices, and their bytes at " + Gigabytes(link.bytes_per_second));
+}
+
+nlohmann::ordered_json JsonOf(const MeasuredDevice& measured, const CpuDevice& cpu) {
+  nlohmann::ordered_json made{
+      {"cpu", cpu.name}, {"cores", cpu.cores}, {"isa", cpu.isa}, {"measured", Timestamp()}, {"seconds", measured.seconds}};
+  for (const TopologyNumber& number : TopologyNumbers(measured.cluster))
+    made[std::string(number.section)][std::string(number.key)] = number.value;
+  made["variation"] = measured.variation;
+  made["waited"] = measured.waited;
+  made["busy"] = measured.busy();
+  return made;
+}
+
+int MeasureDevices(const std::string& out, bool json) {
+  if (!out.empty()) CheckCanWrite(out);
+  const CpuDevice cpu = ThisCpu();
+  const MeasuredDevice measured = MeasureCpu();
+  if (!out.empty()) {
+    WriteFileAtomically(out, "# " + Escaped(cpu.name) + ", " + CoresText(cpu) + ": measured by 'gradloom devices --measure' on " +
+                                 Timestamp() + ".\n" + TopologyText(DeviceKind::kCpu, measured.cluster));
+    LogToStderr(Escaped(out, 4096));
+  }
+  if (measured.busy()) {
+    LogToStderr("warning the times vary by " + Short(100 * measured.variation) + " %, and the measurement waited for a core " +
+                Short(100 * measured.waited) + " % of the time: something else is running; measure again when the machine is idle");
+  }
+  if (json) {
+    std::printf("%s\n", JsonLine(JsonOf(measured, cpu)).c_str());
+  } else {
+    PrintMeasured(measured, cpu);
+  }
+  return 0;
+}
+
+struct DevicesFlags {
+  std::string run, out;
+  bool measure = false, json = false;
+};
+
 }  // namespace
 
 Action DeclareDevices(CLI::App& app) {
-  auto json = std::make_shared<bool>(false);
-  auto run = std::make_shared<std::string>();
-  app.add_option("run", *run, "the folder of a run: show its memory on each device, as of a recent step, or of its end");
-  app.add_flag("--json", *json, "print one JSON object");
-  return [json, run] { return run->empty() ? Devices(*json) : DevicesOf(*run, *json); };
+  auto flags = std::make_shared<DevicesFlags>();
+  CLI::Option* run =
+      app.add_option("run", flags->run, "the folder of a run: show its memory on each device, as of a recent step, or of its end");
+  CLI::Option* measure =
+      app.add_flag("--measure", flags->measure, "measure the rates and the fixed costs of this machine's CPU, for simulate --topology");
+  measure->excludes(run);
+  app.add_option("-o,--output", flags->out, "with --measure: also write them to a file for --topology")->needs(measure);
+  app.add_flag("--json", flags->json, "print one JSON object");
+  return [flags] {
+    if (flags->measure) return MeasureDevices(flags->out, flags->json);
+    return flags->run.empty() ? Devices(flags->json) : DevicesOf(flags->run, flags->json);
+  };
 }
 
 }  // namespace gradloom

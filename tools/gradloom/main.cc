@@ -63,7 +63,7 @@ constexpr Verb kVerbs[] = {
      "gradloom launch --nproc-per-node 2 -- doctor", DeclareLaunch},
     {"diff", "show the differences of two runs, plans, files of weights or checkpoints; exit 11 if there are any",
      "gradloom diff runs/exp1 runs/exp2", DeclareDiff},
-    {"devices", "list the devices of this machine", "gradloom devices --json", DeclareDevices},
+    {"devices", "list the devices of this machine, or measure its CPU", "gradloom devices --measure -o machine.toml", DeclareDevices},
     {"doctor", "check this machine, and whether training works on it", "gradloom doctor", DeclareDoctor},
     {"explain", "explain a class of errors and what to do about it", "gradloom explain E-SHAPE", DeclareExplain},
     {"config", "print the resolved configuration and where each value came from; list the keys",

@@ -23,6 +23,7 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/report/stream_tables.h"
+#include "tools/run/options/described_cluster.h"
 #include "tools/run/outputs.h"
 #include "tools/run/partial_files.h"
 #include "tools/run/serve/trained_model.h"
@@ -93,14 +94,14 @@ void PrintMemory(const Plan& plan) {
 }
 
 struct InspectFlags {
-  std::string path;
+  std::string path, topology;
   PlanPages pages;
   bool graph = false, memory = false, streams = false, json = false;
 };
 
 // Prints the first entry, which is a training entry if the plan has one, with its predicted times.
-void PrintSchedule(const Plan& plan) {
-  const Simulation simulation = PredictStep(plan);
+void PrintSchedule(const Plan& plan, const Cluster& cluster) {
+  const Simulation simulation = Simulate(plan, 0, cluster);
   const Entry& entry = plan.entries[0];
   std::printf("%s, predicted %s\n%s", EntryName(entry).c_str(), Milliseconds(simulation.seconds).c_str(),
               SimulationSummary(plan, simulation).c_str());
@@ -111,8 +112,9 @@ void PrintSchedule(const Plan& plan) {
 }
 
 int InspectOther(const InspectFlags& flags, const Inspection& inspection) {
-  if (flags.graph || flags.memory || flags.streams || !flags.pages.empty()) {
-    throw Error(ErrorCode::kConfig, "--graph, --memory, --streams, --html, --onnx and --dot need a plan", Escaped(flags.path, 4096),
+  if (flags.graph || flags.memory || flags.streams || !flags.pages.empty() || !flags.topology.empty()) {
+    throw Error(ErrorCode::kConfig, "--graph, --memory, --streams, --topology, --html, --onnx and --dot need a plan",
+                Escaped(flags.path, 4096),
                 "gradloom inspect " + ShellWord(flags.path) + "   shows this file; the compile command makes plans");
   }
   const std::string json = inspection.json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -128,6 +130,10 @@ int Inspect(const InspectFlags& flags) {
     case InspectedKind::kData: return InspectOther(flags, InspectData(flags.path));
     case InspectedKind::kPlan: break;
   }
+  if (!flags.topology.empty() && !flags.streams && flags.pages.html.empty()) {
+    throw Error(ErrorCode::kConfig, "only --streams and --html show predicted times", "--topology " + Escaped(flags.topology, 4096),
+                "add one of them, or leave out --topology");
+  }
   // The text can show any plan, so that a rejected plan can be inspected.
   const bool other = flags.json || flags.memory || flags.streams || !flags.pages.empty();
   if (flags.graph || !other) {
@@ -136,13 +142,14 @@ int Inspect(const InspectFlags& flags) {
   }
   if (!other) return 0;
   const Plan plan = ReadSoundPlan(flags.path);
-  if (!flags.pages.empty()) WritePages(plan, flags.pages);
+  const Cluster cluster = DescribedCluster(flags.topology, plan.targets.front().device);
+  if (!flags.pages.empty()) WritePages(plan, flags.pages, cluster);
   if (flags.json) {
     std::printf("%s\n", MemoryJson(plan, PlanHash(plan)).c_str());
   } else if (flags.memory) {
     PrintMemory(plan);
   }
-  if (flags.streams) PrintSchedule(plan);
+  if (flags.streams) PrintSchedule(plan, cluster);
   return 0;
 }
 
@@ -271,6 +278,9 @@ Action DeclareInspect(CLI::App& app) {
   CLI::Option* streams =
       app.add_flag("--streams", flags->streams,
                    "print a table per stream: instructions with predicted times, operands and events; and the critical path");
+  app.add_option("--topology", flags->topology,
+                 "with --streams or --html: predict for the cluster or the machine that a TOML file describes; default: this machine, by "
+                 "the compiler's own figures");
   app.add_option("--html", flags->pages.html, "write an HTML page with the graph, the time line and the memory map");
   app.add_option("--onnx", flags->pages.onnx,
                  "write the schedule as an ONNX file for Netron: device, stream and events in the nodes' metadata");

@@ -14,11 +14,10 @@
 #include "runtime/base/counted.h"
 #include "runtime/plan/entry_names.h"
 #include "runtime/plan/plan_file.h"
-#include "tools/config/topology.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
-#include "tools/run/records/environment.h"
+#include "tools/run/options/described_cluster.h"
 #include "tools/run/records/run_profile.h"
 #include "tools/run/sound_plan.h"
 #include "tools/screen/screen.h"
@@ -63,8 +62,7 @@ std::string PartsOf(const SimulatedUpdate& simulated) {
 
 int Simulate(const Flags& flags) {
   const Plan plan = ReadSoundPlan(flags.plan);
-  const Cluster cluster =
-      flags.topology.empty() ? LocalCluster(plan.targets.front().device, ThisCpu().cores) : ReadTopology(flags.topology);
+  const Cluster cluster = DescribedCluster(flags.topology, plan.targets.front().device);
   const int index = std::max(TrainingEntry(plan), 0);
   const Entry& entry = plan.entries[static_cast<size_t>(index)];
   nlohmann::ordered_json lines = nlohmann::ordered_json::array();
@@ -107,7 +105,8 @@ int Simulate(const Flags& flags) {
 Action DeclareSimulate(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   app.add_option("plan", flags->plan, "a plan file or the folder of a run")->required();
-  app.add_option("--topology", flags->topology, "a TOML file that describes a cluster; default: this machine's devices");
+  app.add_option("--topology", flags->topology,
+                 "a TOML file that describes a cluster or, from devices --measure, a machine; default: the compiler's own figures");
   app.add_option("--devices", flags->devices,
                  "also simulate these numbers of devices, each with the work of a device of the plan: 8,64,4096")
       ->delimiter(',')

@@ -8,10 +8,9 @@
 #include "runtime/base/counted.h"
 #include "runtime/plan/device_spec.h"
 #include "runtime/plan/memory_report.h"
-#include "tools/config/topology.h"
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
-#include "tools/run/records/environment.h"
+#include "tools/run/options/described_cluster.h"
 #include "tools/run/train/training_job.h"
 #include "tools/screen/screen.h"
 
@@ -117,8 +116,7 @@ std::string TailLine(const CompileReport& report, DeviceKind device) {
 
 void AddForecast(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan,
                  const CompileReport& report, std::vector<std::string>& notes) {
-  const std::string& topology = configuration.Text("devices.topology");
-  Cluster cluster = topology.empty() ? LocalCluster(options.recipe.device, ThisCpu().cores) : ReadTopology(topology);
+  Cluster cluster = DescribedCluster(configuration.Text("devices.topology"), options.recipe.device);
   // In a job, equal numbers may mean GPUs of several hosts.
   if (configuration.origin("devices.use").place != kJobOrigin) cluster.gpus = ParseDevices(configuration.Text("devices.use")).ordinals;
   const DeviceForecast forecast = ForecastDevices(model, options, plan, report, cluster);

@@ -1,5 +1,6 @@
 #include "tools/run/views/plan_pages.h"
 
+#include "compiler/cost/simulate.h"
 #include "compiler/onnx/export/scheduled_model.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -7,7 +8,6 @@
 #include "runtime/plan/plan_file.h"
 #include "tools/report/plan_dot.h"
 #include "tools/report/plan_page.h"
-#include "tools/run/records/environment.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -20,14 +20,12 @@ void WriteText(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-Simulation PredictStep(const Plan& plan) { return Simulate(plan, 0, LocalCluster(plan.targets.front().device, ThisCpu().cores)); }
-
-void WritePages(const Plan& plan, const PlanPages& pages) {
+void WritePages(const Plan& plan, const PlanPages& pages, const Cluster& cluster) {
   if (pages.empty()) return;
   const Entry& entry = plan.entries[0];
   const std::string title = plan.model.name.empty() ? "plan " + PlanHash(plan).substr(0, 8) : plan.model.name;
   if (!pages.onnx.empty()) WriteText(pages.onnx, ScheduledModel(plan, 0));
-  if (!pages.html.empty()) WriteText(pages.html, PlanPage(plan, 0, PredictStep(plan), title));
+  if (!pages.html.empty()) WriteText(pages.html, PlanPage(plan, 0, Simulate(plan, 0, cluster), title));
   if (!pages.dot.empty())
     WriteText(pages.dot, ProgramDot(plan.programs[static_cast<size_t>(entry.ranks[0].program)], title + ", " + EntryName(entry)));
 }

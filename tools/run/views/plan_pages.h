@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "compiler/cost/simulate.h"
+#include "compiler/cost/cluster.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
@@ -15,10 +15,8 @@ struct PlanPages {
   bool empty() const { return html.empty() && dot.empty() && onnx.empty(); }
 };
 
-// The predicted step of the plan's first entry on this machine; the first entry is a training entry if the plan has one.
-Simulation PredictStep(const Plan& plan);
-
-// Writes the views of that entry, and reports them on stderr. Throws Error(kResource).
-void WritePages(const Plan& plan, const PlanPages& pages);
+// Writes the views of the plan's first entry, which is a training entry if the plan has one, with the times that are predicted for the
+// cluster, and reports the files on stderr. Throws Error(kResource).
+void WritePages(const Plan& plan, const PlanPages& pages, const Cluster& cluster);
 
 }  // namespace gradloom
