@@ -68,10 +68,11 @@ class Combination:
     def arithmetic(self):
         rng, maybe = self.rng, self.maybe
         batch = rng.choice([1, 3, 4, 5, 8, 10, 16, 32])
+        self.precision = rng.choice(["fp32"] * 4 + ["bf16", "fp16"])
         made = {"--optimizer": rng.choice("sgd momentum nesterov adam adamw rmsprop adagrad adadelta adamax lamb".split()),
                 "--lr": rng.choice(["0.01", "0.003", "0.05"]), **maybe(0.4, "--weight-decay", "0.01"), **maybe(0.4, self.clipping, "1", "0.1"),
                 "--schedule": rng.choice("constant linear cosine step one_cycle polynomial cosine_restarts exponential wsd inverse_sqrt".split()), **maybe(0.4, "--warmup", "2", "20%"), "--batch": batch,
-                "--precision": rng.choice(["fp32"] * 4 + ["bf16", "fp16"]), **maybe(0.15, "--loss-scale", "dynamic", "1024", "off"),
+                "--precision": self.precision, **maybe(0.15, "--loss-scale", "dynamic", "1024", "off"),
                 **maybe(0.2, "--freeze", small_nets.layers(self.model)[0] + "*"), "--on-nan": rng.choice(["stop", "stop", "skip"]),
                 "--seed": rng.randrange(10**4), "--threads": rng.choice([1, 1, 2]), **maybe(0.2, "--deterministic", True)}
         made |= {"--steps": rng.randint(1, 17)} if rng.random() < 0.3 else {"--epochs": rng.randint(1, 3)}
@@ -88,7 +89,7 @@ class Combination:
         gathered = maybe(0.25, "--gather-to", f"cpu:{self.rng.randrange(count)}")
         place = f"{self.rng.choice(small_nets.layers(self.model))}*=" + (gathered.get("--gather-to") or "cpu:1")
         placed = {**gathered, **maybe(0.4, "--place", place)}
-        shared = {} if placed else maybe(0.4, "--shard-optimizer", True)
+        shared = {} if placed or self.precision != "fp32" else maybe(0.4, "--shard-optimizer", True)
         return {"--devices": f"cpu:{count}", **placed, **shared, **maybe(0.4, "--sync-bn", True)}
 
     def watching(self):
@@ -315,7 +316,7 @@ class Walk:
     def shared_out(self):
         """`--shard-optimizer` changes where states are, but no bit of them."""
         flags = self.drawn.flags
-        if self.drawn.devices == 1 or "--place" in flags or "--gather-to" in flags:
+        if self.drawn.devices == 1 or "--place" in flags or "--gather-to" in flags or flags["--precision"] != "fp32":
             return False
         self.same(self.run({"--shard-optimizer": None if "--shard-optimizer" in flags else True}))
 
