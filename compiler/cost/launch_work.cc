@@ -27,4 +27,12 @@ std::vector<KernelWork> WorkOfLaunch(const Plan& plan, const Program& program, c
   return row == nullptr ? std::vector<KernelWork>{least} : WorkOf(*row, CallOf(plan, program, launch), least);
 }
 
+int64_t BytesRead(const Program& program, const Instruction& instruction) {
+  int64_t bytes = 0;
+  for (const Use& use : instruction.uses) {
+    if (use.access == Access::kRead && use.buffer >= 0) bytes += program.buffers[static_cast<size_t>(use.buffer)].bytes;
+  }
+  return bytes;
+}
+
 }  // namespace gradloom

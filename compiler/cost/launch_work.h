@@ -1,6 +1,7 @@
-// The work of a plan's launches.
+// The work of a plan's instructions.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "compiler/ops/op.h"
@@ -14,5 +15,8 @@ Cost CostOfLaunch(const Program& program, const Instruction& launch);
 
 // The work of the kernel that the launch names.
 std::vector<KernelWork> WorkOfLaunch(const Plan& plan, const Program& program, const Instruction& launch);
+
+// The bytes of the buffers that an instruction reads: of a collective, what each member passes to it.
+int64_t BytesRead(const Program& program, const Instruction& instruction);
 
 }  // namespace gradloom

@@ -424,13 +424,6 @@ class Simulator {
     return sends ? std::vector<Arrival>{{r, &lane}, {p, other}} : std::vector<Arrival>{{p, other}, {r, &lane}};
   }
 
-  static int64_t BytesRead(const Program& program, const Instruction& instruction) {
-    int64_t bytes = 0;
-    for (const Use& use : instruction.uses)
-      bytes += use.access == Access::kRead ? program.buffers[static_cast<size_t>(use.buffer)].bytes : 0;
-    return bytes;
-  }
-
   void Pass(const std::vector<Arrival>& together, int64_t bytes, const Instruction& first) {
     const bool collective = first.kind == InstructionKind::kCollective;
     double start = 0;

@@ -21,13 +21,7 @@ inline std::string NodeOf(const Instruction& instruction) {
 inline std::string_view CommunicationName(const Instruction& instruction) {
   if (instruction.kind == InstructionKind::kSend) return "send";
   if (instruction.kind == InstructionKind::kRecv) return "receive";
-  switch (instruction.collective) {
-    case Collective::kAllReduceSum: return "all-reduce";
-    case Collective::kBroadcast: return "broadcast";
-    case Collective::kReduceScatterSum: return "reduce-scatter";
-    case Collective::kAllGather: return "all-gather";
-  }
-  return "";
+  return CollectiveName(instruction.collective);
 }
 
 // For a loop that runs more iterations than its plan allows.

@@ -183,6 +183,16 @@ std::vector<std::vector<int>> IndependentRanks(const Plan& plan) {
   return result;
 }
 
+std::string_view CollectiveName(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduceSum: return "all-reduce";
+    case Collective::kBroadcast: return "broadcast";
+    case Collective::kReduceScatterSum: return "reduce-scatter";
+    case Collective::kAllGather: return "all-gather";
+  }
+  return "";
+}
+
 std::string_view PhaseName(PlanPhase phase) {
   switch (phase) {
     case PlanPhase::kNone: return "";

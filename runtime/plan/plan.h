@@ -81,6 +81,9 @@ enum class PlanPhase : uint8_t { kNone, kForward, kBackward, kUpdate };
 
 enum class Collective : uint8_t { kAllReduceSum, kBroadcast, kReduceScatterSum, kAllGather };
 
+// "all-reduce", "broadcast", "reduce-scatter", "all-gather".
+std::string_view CollectiveName(Collective collective);
+
 struct Program;
 
 struct Instruction {

@@ -138,7 +138,7 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual(said.get("ready"), "yes", said)
         self.assertEqual(json.loads(said["failed"]), [])
         tables = gradloom("inspect", plan, "--streams").stdout
-        for word in ["send to 1", "recv from 0", "all_reduce of"]:
+        for word in ["send to 1", "recv from 0", "all-reduce of"]:
             self.assertIn(word, tables)
         # Two devices hold a replica; more devices are further replicas.
         lines = json.loads(gradloom("simulate", plan, "--devices", "2,64", "--topology", TOPOLOGY, "--json").stdout)["simulations"]
@@ -190,10 +190,20 @@ class ScheduleTest(unittest.TestCase):
         other = self.compile(LENET, "cross_entropy")
         self.assertIn("another plan", gradloom("simulate", other, "--profile", self.path("profile.json"), code=4).stderr)
 
+    def test_broadcasts_have_their_name(self):
+        plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:2", "--shard-optimizer", "--optimizer", "adam")
+        self.assertIn("broadcast of 1", gradloom("inspect", plan, "--streams").stdout)
+        gradloom("inspect", plan, "--html", self.path("plan.html"), "--dot", self.path("plan.dot"))
+        for name in ["plan.html", "plan.dot"]:
+            with open(self.path(name)) as file:
+                text = file.read()
+            self.assertIn("broadcast of 1", text)
+            self.assertIn("all-reduce of ", text)
+
     def test_tables_and_dot(self):
         plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:2", "--streams", "2")
         tables = gradloom("inspect", plan, "--streams").stdout
-        for word in ["compute 0:", "compute 1:", "comm 2:", "all_reduce of", "records e", "waits e", "critical path", "exposed"]:
+        for word in ["compute 0:", "compute 1:", "comm 2:", "all-reduce of", "records e", "waits e", "critical path", "exposed"]:
             self.assertIn(word, tables)
         gradloom("inspect", plan, "--dot", self.path("plan.dot"))
         with open(self.path("plan.dot")) as file:

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "compiler/cost/launch_work.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/buffer_lives.h"
 #include "runtime/plan/entry_names.h"
@@ -30,11 +31,7 @@ Json JsonOf(const Program& program, const Instruction& instruction) {
   }
   std::string name = instruction.kernel;
   if (instruction.kind == InstructionKind::kCollective) {
-    int64_t bytes = 0;
-    for (const Use& use : instruction.uses) {
-      if (use.access == Access::kRead) bytes += program.buffers[static_cast<size_t>(use.buffer)].bytes;
-    }
-    name = "all_reduce of " + std::to_string(reads.size()) + ", " + Bytes(bytes);
+    name = InstructionName(instruction) + ", " + Bytes(BytesRead(program, instruction));
   } else if (Communicates(instruction)) {
     name = InstructionName(instruction);
   }

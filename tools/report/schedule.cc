@@ -13,7 +13,8 @@ std::string InstructionName(const Instruction& instruction) {
     case InstructionKind::kCopy: return "copy";
     case InstructionKind::kRecord: return "record";
     case InstructionKind::kWait: return "wait";
-    case InstructionKind::kCollective: return "all_reduce of " + std::to_string(instruction.uses.size() / 2);
+    case InstructionKind::kCollective:
+      return std::string(CollectiveName(instruction.collective)) + " of " + std::to_string(instruction.uses.size() / 2);
     case InstructionKind::kSend: return "send to " + std::to_string(instruction.peer);
     case InstructionKind::kRecv: return "recv from " + std::to_string(instruction.peer);
     case InstructionKind::kIf: return "if";

@@ -12,7 +12,7 @@ namespace gradloom {
 // Whether the instruction only orders others: a record or a wait.
 bool IsSignal(const Instruction& instruction);
 
-// "cpu.Gemm", "copy", "all_reduce of 7".
+// "cpu.Gemm", "copy", "all-reduce of 7".
 std::string InstructionName(const Instruction& instruction);
 
 // "compute 0".

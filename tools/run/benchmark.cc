@@ -13,6 +13,7 @@
 #include "tools/report/schedule.h"
 #include "tools/run/options/micro_batch.h"
 #include "tools/run/options/named_devices.h"
+#include "tools/run/quantile.h"
 #include "tools/run/records/environment.h"
 #include "tools/run/set_up.h"
 #include "tools/screen/screen.h"
@@ -28,14 +29,6 @@ constexpr int64_t kRandomBatches = 4;
 constexpr double kMinAdviceShare = 0.1;
 
 double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
-
-double QuantileOf(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<size_t>(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (values[high] - values[low]) * (at - static_cast<double>(low));
-}
 
 // Random data needs a batch size, so that it consists of whole batches.
 void AddRandomData(Configuration& configuration) {
@@ -210,7 +203,7 @@ class Run {
         // The other streams work meanwhile.
         if (IsSignal(instruction)) continue;
         const std::string op = instruction.kind == InstructionKind::kLaunch       ? instruction.op
-                               : instruction.kind == InstructionKind::kCollective ? "all-reduce"
+                               : instruction.kind == InstructionKind::kCollective ? std::string(CollectiveName(instruction.collective))
                                                                                   : InstructionName(instruction);
         sums[op].all += times[i];
         if (instruction.kernel.starts_with("reference.")) sums[op].slow += times[i];

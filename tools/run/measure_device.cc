@@ -17,6 +17,7 @@
 #include "compiler/compile.h"
 #include "compiler/cost/launch_work.h"
 #include "runtime/session/session.h"
+#include "tools/run/quantile.h"
 #include "tools/run/records/environment.h"
 
 namespace gradloom {
@@ -31,13 +32,6 @@ constexpr int kWarmUp = 3;
 constexpr int64_t kRowsInMemory = 1 << 14;
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// The value below which this share of the values is.
-double QuantileOf(std::vector<double> values, double share) {
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
 
 double MedianOf(std::vector<double> values) { return QuantileOf(std::move(values), 0.5); }
 
@@ -349,11 +343,7 @@ class CpuMeasurement {
       Reached& reached = collectives[instruction.tag];
       reached.last = std::max(reached.last, timed.begin_ns);
       reached.end = std::max(reached.end, timed.end_ns);
-      reached.bytes = 0;
-      for (const Use& use : instruction.uses) {
-        const Program& program = probe.program(timed.rank);
-        if (use.access == Access::kRead) reached.bytes += static_cast<double>(program.buffers[static_cast<size_t>(use.buffer)].bytes);
-      }
+      reached.bytes = static_cast<double>(BytesRead(probe.program(timed.rank), instruction));
     }
     double seconds = 0;
     bytes = 0;

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "compiler/cost/launch_work.h"
 #include "runtime/base/counted.h"
 #include "runtime/base/version.h"
 #include "runtime/plan/memory_report.h"
@@ -55,8 +56,7 @@ std::string CollectivesText(const Program& program, Collective collective, const
   for (const Instruction& instruction : program.instructions) {
     if (instruction.kind != InstructionKind::kCollective || instruction.collective != collective) continue;
     ++count;
-    for (const Use& use : instruction.uses)
-      bytes += use.access == Access::kRead ? program.buffers[static_cast<size_t>(use.buffer)].bytes : 0;
+    bytes += BytesRead(program, instruction);
   }
   return count == 0 ? "" : Counted(count, one, several) + " (" + Bytes(bytes) + ")  ";
 }
