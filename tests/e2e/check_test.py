@@ -443,6 +443,16 @@ class CheckTest(unittest.TestCase):
         self.assertIn("warning 1 tensor is quantized to integers", done.stdout + done.stderr)
         self.assertIn("trained  w_scale   (named", self.check(model, "--loss", "mse", "--trainable", "w_scale").stdout)
 
+    def test_reports_the_memory_of_evaluations(self):
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 6] x) => (float[N, 2] y) <float[6, 2] w = {%s}> { y = MatMul (x, w) }"""
+        model = onnx.parser.parse_model(text % ", ".join(["0.1", "-0.2"] * 6))
+        flags = ["--loss", "mse", "--batch", "4", "--eval-batch", "4096", "--json"]
+        checked = json.loads(self.check(model, *flags).stdout)
+        compiled = json.loads(self.check(model, *flags, "-o", self.path + ".plan", verb="compile").stdout)
+        self.assertGreater(checked["transient_bytes"], 4096 * 2 * 4)
+        for name in ("transient_bytes", "state_bytes"):
+            self.assertEqual(checked[name], compiled[name])
+
     def test_gradients_alone(self):
         model = detector()
         for node in model.graph.node:

@@ -32,7 +32,6 @@ std::vector<EntryRequest> EntriesFor(const EntryRequests& requests, const std::v
     for (const int64_t batch : batches) entries.push_back({kind, batch});
   };
   add(EntryKind::kStep);
-  if (requests.only_check) return entries;
   if (requests.gradients) {
     add(EntryKind::kAccumulate);
     entries.push_back({EntryKind::kUpdate, 0});
