@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -14,7 +13,6 @@
 
 #include "kernels/catalog/pointwise.h"
 #include "kernels/catalog/pointwise_tensors.h"
-#include "kernels/catalog/update.h"
 #include "runtime/base/narrow.h"
 
 namespace gradloom {
