@@ -120,6 +120,22 @@ TEST_F(PlaceDevices, ClippedAndAccumulated) {
   }
 }
 
+// A batch of one sample is computed by both copies. What a part sends to the next one says nothing of the other copy, which may refuse.
+TEST_F(PlaceDevices, StatesWaitForTheCopiesOfTheirPart) {
+  const Model model = ModelOf(
+      "g (int64[N, 3] x) => (float[N, 3, 2] z)\n<float[4, 2] table = {0.1, -0.2, 0.3, 0.4, -0.5, 0.6, 0.7, 0.8}, "
+      "float[2, 2] head = {0.3, -0.1, 0.2, 0.5}> {\n[e] e = Gather (table, x)\n[h] z = MatMul (e, head) }");
+  const auto train = [&](int devices, std::vector<PlaceRule> place) {
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target", .class_axis = -1}}, devices, {1});
+    options.recipe.accumulate = 2;
+    options.recipe.fetch_gradients = false;
+    options.recipe.place = std::move(place);
+    Batch batch{{"x", Tensor::From<int64_t>({0, 3, 1}, {1, 3})}, {"target", Tensor::From<int64_t>({1, 0, 1}, {1, 3})}};
+    return Train(model, options, {batch, batch, batch});
+  };
+  ExpectNear(train(1, {}), train(4, {{"h", 1}}), 2e-5);
+}
+
 TEST_F(PlaceDevices, EachStateIsOnOneStage) {
   CompileOptions options = Options(2);
   options.recipe.place = {{"b*", 1}, {"head", 1}};

@@ -125,8 +125,11 @@ std::vector<bool> CheckedValues(const Graph& graph) {
 int FirstCollectiveAfter(const Graph& graph, const std::vector<int>& refusing) {
   if (refusing.empty()) return -1;
   const auto first = graph.nodes.begin() + refusing.back() + 1;
-  const auto collective = std::find_if(first, graph.nodes.end(), IsCollective);
-  return collective == graph.nodes.end() ? -1 : static_cast<int>(collective - graph.nodes.begin());
+  for (const char* op : {"AllReduce", "Recv"}) {
+    const auto informs = std::find_if(first, graph.nodes.end(), [&](const Node& node) { return IsCollective(node) && node.op == op; });
+    if (informs != graph.nodes.end()) return static_cast<int>(informs - graph.nodes.begin());
+  }
+  return -1;
 }
 
 }  // namespace gradloom

@@ -20,7 +20,8 @@ std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order = null
 std::vector<bool> CheckedValues(const Graph& graph);
 
 // The position of the first collective after all of `refusing`, from which each device learns whether another refuses the batch; -1: there
-// is none, or nothing refuses.
+// is none, or nothing refuses. That is a sum over the devices that share the batch or, without any, a value that another device sends: a
+// device with one part of a model that sends a value to the next part learns nothing of the other replicas.
 int FirstCollectiveAfter(const Graph& graph, const std::vector<int>& refusing);
 
 }  // namespace gradloom
