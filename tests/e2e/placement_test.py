@@ -119,6 +119,27 @@ class PlacementTest(unittest.TestCase):
         self.train("model.onnx", "placed", "--place", "third=cpu:1")
         self.run_command("resume", "runs/placed", "--epochs", "3", "--progress", "none")
 
+    def test_a_placed_run_is_used_on_other_devices(self):
+        self.train("model.onnx", "one")
+        self.train("model.onnx", "parts", "--place", "third=cpu:1", "--devices", "cpu:2")
+        self.train("model.onnx", "tail", "--place", "third=cpu:2", "--gather-to", "cpu:2", "--devices", "cpu:3")
+        for run in ("parts", "tail"):
+            self.run_command("predict", f"runs/{run}", "--data", "data.npz", "-o", "own.npz")
+            for devices in ("cpu", "cpu:2"):
+                self.run_command("predict", f"runs/{run}", "--data", "data.npz", "--devices", devices, "-o", "other.npz")
+                np.testing.assert_allclose(np.load(self.path("other.npz"))["y"], np.load(self.path("own.npz"))["y"], rtol=1e-5, atol=1e-6)
+                self.run_command("eval", f"runs/{run}", "--data", "data.npz", "--devices", devices)
+        # More copies of the parts fit, one device does not. The run then has no placement any more.
+        self.run_command("resume", "runs/parts", "--epochs", "3", "--devices", "cpu:4", "--progress", "none")
+        self.assertEqual(len(self.ranks("parts")), 4)
+        for run in ("one", "parts", "tail"):
+            self.run_command("resume", f"runs/{run}", "--epochs", "4", "--devices", "cpu", "--progress", "none")
+            self.run_command("resume", f"runs/{run}", "--epochs", "5", "--progress", "none")
+            self.assertEqual(self.ranks(run), [None])
+            np.testing.assert_allclose(self.losses(run), self.losses("one"), rtol=1e-4)
+        refused = self.run_command("train", "model.onnx", "--data", "data.npz", *LOSS, "--place", "third=cpu:1", "--devices", "cpu", code=4)
+        self.assertIn("1 devices are not a multiple", refused.stderr)
+
     def test_single_devices_without_stages(self):
         on = [0, 0, 1, 1, 1]
         specs = [(i, node.output[0], [on[i]], None, 1) for i, node in enumerate(make_model().graph.node)]

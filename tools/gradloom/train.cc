@@ -11,6 +11,7 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/options/micro_batch.h"
+#include "tools/run/options/node_placement.h"
 #include "tools/run/options/optimizer_options.h"
 #include "tools/run/plan_recipe.h"
 #include "tools/run/train/job.h"
@@ -71,6 +72,7 @@ Configuration AsStored(Configuration configuration, const TrainingJob& job) {
   job.CheckConfiguration(configuration, true);
   job.ShareDevices(configuration, true);
   if (configuration.origin("devices.target").place == kJobOrigin) configuration.Reset("devices.target");
+  DropUnfitPlacement(configuration);
   ApplyMicroBatch(configuration);
   DropOptionsOfOthers(configuration);
   return configuration;

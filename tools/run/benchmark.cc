@@ -13,6 +13,7 @@
 #include "tools/report/schedule.h"
 #include "tools/run/options/micro_batch.h"
 #include "tools/run/options/named_devices.h"
+#include "tools/run/options/node_placement.h"
 #include "tools/run/quantile.h"
 #include "tools/run/records/environment.h"
 #include "tools/run/set_up.h"
@@ -264,6 +265,7 @@ double Benchmark::variation() const {
 }
 
 Benchmark Measure(Configuration configuration, const BenchmarkOptions& options) {
+  DropUnfitPlacement(configuration);
   ApplyMicroBatch(configuration);
   AddRandomData(configuration);
   return Run(configuration, options).Measure();

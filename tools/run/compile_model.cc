@@ -8,6 +8,7 @@
 #include "tools/run/options/memory_limit.h"
 #include "tools/run/options/micro_batch.h"
 #include "tools/run/options/model_options.h"
+#include "tools/run/options/node_placement.h"
 #include "tools/run/options/optimizer_options.h"
 #include "tools/run/options/recipe.h"
 #include "tools/run/plan_recipe.h"
@@ -81,6 +82,7 @@ std::string CompileTimes(const CompileReport& report) {
 }
 
 CompiledModel CompileModel(Configuration configuration, const Model& model, const EntryRequests& requests) {
+  DropUnfitPlacement(configuration);
   ApplyMicroBatch(configuration);
   DropOptionsOfOthers(configuration);
   CompiledModel made;
@@ -101,6 +103,7 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
 }
 
 void ShowPasses(Configuration configuration, const Model& model, const EntryRequests& requests) {
+  DropUnfitPlacement(configuration);
   ApplyMicroBatch(configuration);
   DropOptionsOfOthers(configuration);
   CompiledModel read;

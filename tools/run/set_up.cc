@@ -269,6 +269,7 @@ class SetUpWork {
 }  // namespace
 
 TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePlan> planned, const FrozenSource* frozen) {
+  DropUnfitPlacement(configuration);
   ApplyMicroBatch(configuration);
   DropOptionsOfOthers(configuration);
   if (!configuration.Text("model.plan").empty()) {

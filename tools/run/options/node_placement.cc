@@ -91,6 +91,32 @@ void PlaceNodes(const Configuration& configuration, const Model& model, const De
   });
 }
 
+void DropUnfitPlacement(Configuration& configuration) {
+  const Origin& use = configuration.origin("devices.use");
+  const auto weaker = [&](const char* key) {
+    const Origin& origin = configuration.origin(key);
+    return origin.kind == OriginKind::kFile && (use.kind > OriginKind::kFile || (use.kind == OriginKind::kFile && use.file > origin.file));
+  };
+  if (!weaker("devices.place") && !weaker("devices.gather_to")) return;
+  const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
+  const int count = std::max(devices.count, 1);
+  int parts = 1;  // of the model; 0: there is no such device
+  for (const std::string& text : configuration.Texts("devices.place")) {
+    if (text == "auto") continue;
+    const int index = text == kPlaceByFile ? 1 : ParseDeviceIndex(Trimmed(text.substr(text.rfind('=') + 1)), devices);
+    parts = index < 0 || parts == 0 ? 0 : std::max(parts, index + 1);
+  }
+  if (GathersByConfiguration(configuration)) {
+    const int index = ParseDeviceIndex(configuration.Text("devices.gather_to"), devices);
+    if (index >= 0 && index < count && parts <= count) return;
+  } else if (parts > 0 && count % parts == 0) {
+    return;
+  }
+  for (const char* key : {"devices.place", "devices.gather_to"}) {
+    if (weaker(key)) configuration.Reset(key);
+  }
+}
+
 int64_t CopiesOf(const Configuration& configuration) {
   std::vector<std::string> notes;
   const NamedDevices named = DevicesOf(configuration, notes);

@@ -25,6 +25,10 @@ bool GathersByConfiguration(const Configuration& configuration);
 void PlaceNodes(const Configuration& configuration, const Model& model, const DeviceSpec& devices, Recipe& recipe,
                 std::vector<std::string>& notes);
 
+// Resets a placement and a gathering device that come from a file or a run, if a stronger source names devices that they do not fit: a
+// model that was trained in two parts is used with --devices cpu.
+void DropUnfitPlacement(Configuration& configuration);
+
 // The number of copies of the model on the configured devices. Throws as DevicesOf, and Error(kConfig) if the compiler decides it.
 int64_t CopiesOf(const Configuration& configuration);
 

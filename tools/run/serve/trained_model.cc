@@ -30,6 +30,7 @@
 #include "tools/run/options/metric_options.h"
 #include "tools/run/options/model_options.h"
 #include "tools/run/options/named_devices.h"
+#include "tools/run/options/node_placement.h"
 #include "tools/run/options/recipe.h"
 #include "tools/run/set_up.h"
 #include "tools/run/train/run_folder.h"
@@ -238,6 +239,7 @@ StoredTensors OpenWeights(const TrainedSource& source, std::vector<std::string>&
 }
 
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
+  DropUnfitPlacement(configuration_);
   const Plan plan = ReadPlan(PlanPathOf(source.path), PlanTensors::kSkipped);
   losses_ = plan.losses;
   const StoredTensors weights = OpenWeights(source, notes_);
