@@ -52,7 +52,7 @@ std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
 // Operands: lr, step, clip?, apply?, then for each parameter: itself, its gradient and its states. Outputs: runtime/base/update_form.h.
 std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& node) {
   const std::string update = node.attributes.String("update", "");
-  const std::string_view known[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax", "MovingAverage"};
+  const std::string_view known[] = {"Sgd", "Adam", "NAdam", "RAdam", "Lion", "RmsProp", "Adagrad", "Adadelta", "Adamax", "MovingAverage"};
   if (std::find(std::begin(known), std::end(known), update) == std::end(known))
     throw Error(ErrorCode::kAttr, "optimizer '" + Escaped(update) + "' does not support several tensors", Describe(node));
   const int64_t tensors = node.attributes.Int("tensors", 0);
@@ -108,6 +108,9 @@ constexpr Op Update(std::string_view name) { return {.name = name, .domain = kGr
 constexpr Op kOps[] = {
     Update("Sgd"),
     Update("Adam"),
+    Update("NAdam"),
+    Update("RAdam"),
+    Update("Lion"),
     Update("RmsProp"),
     Update("Adagrad"),
     Update("Adadelta"),

@@ -158,7 +158,7 @@ class Loss {
   std::vector<std::string> terms_;
 };
 
-// Optimizers, with PyTorch's formulas and arguments; Lamb, which PyTorch lacks, with those of its paper.
+// Optimizers, with PyTorch's formulas and arguments; Lamb and Lion, which PyTorch lacks, with those of their papers.
 struct Sgd {
   double lr = 1e-3, momentum = 0, weight_decay = 0;
   bool nesterov = false;
@@ -171,6 +171,12 @@ struct Adam {
 struct AdamW {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
   bool amsgrad = false;
+};
+struct NAdam {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, momentum_decay = 4e-3;
+};
+struct RAdam {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
 };
 struct RmsProp {
   double lr = 1e-3, momentum = 0, eps = 1e-8, weight_decay = 0, alpha = 0.99;
@@ -187,6 +193,9 @@ struct Adamax {
 };
 struct Lamb {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-6, weight_decay = 0;
+};
+struct Lion {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 };
 
 // An update rule and its options. Compile() refuses values out of range.
@@ -215,7 +224,12 @@ class Optimizer {
     AddBetas(o);
     Add("amsgrad", o.amsgrad);
   }
-  Optimizer(const RmsProp& o) : Optimizer("rmsprop", Common(o)) {  // NOLINT
+  Optimizer(const NAdam& o) : Optimizer("nadam", Common(o)) {  // NOLINT
+    AddBetas(o);
+    Add("momentum_decay", o.momentum_decay);
+  }
+  Optimizer(const RAdam& o) : Optimizer("radam", Common(o)) { AddBetas(o); }  // NOLINT
+  Optimizer(const RmsProp& o) : Optimizer("rmsprop", Common(o)) {             // NOLINT
     Add("eps", o.eps);
     if (o.momentum != 0.0) Add("momentum", o.momentum);
     Add("alpha", o.alpha);
@@ -232,6 +246,10 @@ class Optimizer {
   }
   Optimizer(const Adamax& o) : Optimizer("adamax", Common(o)) { AddBetas(o); }  // NOLINT
   Optimizer(const Lamb& o) : Optimizer("lamb", Common(o)) { AddBetas(o); }      // NOLINT
+  Optimizer(const Lion& o) : Optimizer("lion", Common(o)) {                     // NOLINT
+    Add("beta1", o.beta1);
+    Add("beta2", o.beta2);
+  }
 
   // Parameters whose names match one of the patterns ('*': any text, '?': any byte) have no weight decay; "1d" stands for those with fewer
   // than two dimensions, such as biases and norms. A further call replaces the patterns.

@@ -21,6 +21,16 @@ scalar::AdamOptions AdamOptionsOf(const Attributes& a) {
           .decoupled = a.Int("decoupled", 0) != 0};
 }
 
+scalar::NAdamOptions NAdamOptionsOf(const Attributes& a) {
+  return {.adam = AdamOptionsOf(a), .momentum_decay = a.Float("momentum_decay", 4e-3)};
+}
+
+scalar::RAdamOptions RAdamOptionsOf(const Attributes& a) { return {.adam = AdamOptionsOf(a)}; }
+
+scalar::LionOptions LionOptionsOf(const Attributes& a) {
+  return {.beta1 = a.Float("beta1", 0.9), .beta2 = a.Float("beta2", 0.99), .weight_decay = a.Float("weight_decay", 0)};
+}
+
 scalar::RmsPropOptions RmsPropOptionsOf(const Attributes& a) {
   return {.alpha = a.Float("alpha", 0.99),
           .eps = a.Float("eps", 1e-8),
@@ -53,7 +63,8 @@ DType CopyTypeOf(const Attributes& a) { return static_cast<DType>(a.Int("copy_ty
 size_t StatesOf(const KernelCall& call) { return call.outputs.size() - (CopyTypeOf(call.attributes) == DType::kUndefined ? 1 : 2); }
 
 int CopiedOutput(const KernelCall& call, int output) {
-  constexpr std::string_view kWriters[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax", "LambApply", "MultiTensorUpdate"};
+  constexpr std::string_view kWriters[] = {
+      "Sgd", "Adam", "NAdam", "RAdam", "Lion", "RmsProp", "Adagrad", "Adadelta", "Adamax", "LambApply", "MultiTensorUpdate"};
   if (call.domain != "gradloom" || std::find(std::begin(kWriters), std::end(kWriters), call.op) == std::end(kWriters)) return -1;
   const auto outputs = static_cast<int>(call.outputs.size());
   if (CopyTypeOf(call.attributes) == DType::kUndefined) return -1;
@@ -110,9 +121,9 @@ KernelCall UpdateOf(const KernelCall& call, int tensor) {
 namespace {
 
 // Whether parameters and states that are zero stay zero if the gradient is. Adamax adds epsilon to its norm; without epsilon, all but SGD
-// divide 0 by 0.
+// and Lion divide 0 by 0.
 bool KeepsZeros(const KernelCall& call) {
-  return call.op == "Sgd" || call.op == "MovingAverage" ||
+  return call.op == "Sgd" || call.op == "Lion" || call.op == "MovingAverage" ||
          (call.op != "Adamax" && static_cast<float>(call.attributes.Float("eps", 1)) != 0);
 }
 

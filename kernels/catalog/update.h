@@ -33,9 +33,12 @@ std::string RejectsUnequalOperands(const KernelCall& call);
 // The learning-rate factor of the node's parameter group.
 inline double LrScale(const Attributes& attributes) { return attributes.Float("lr_scale", 1); }
 
-// The options of gradloom.Sgd, Adam, RmsProp, Adagrad, Adadelta, Adamax, LambDirection and MovingAverage.
+// The options of gradloom.Sgd, Adam, NAdam, RAdam, Lion, RmsProp, Adagrad, Adadelta, Adamax, LambDirection and MovingAverage.
 scalar::SgdOptions SgdOptionsOf(const Attributes& attributes);
 scalar::AdamOptions AdamOptionsOf(const Attributes& attributes);
+scalar::NAdamOptions NAdamOptionsOf(const Attributes& attributes);
+scalar::RAdamOptions RAdamOptionsOf(const Attributes& attributes);
+scalar::LionOptions LionOptionsOf(const Attributes& attributes);
 scalar::RmsPropOptions RmsPropOptionsOf(const Attributes& attributes);
 scalar::AdagradOptions AdagradOptionsOf(const Attributes& attributes);
 scalar::AdadeltaOptions AdadeltaOptionsOf(const Attributes& attributes);

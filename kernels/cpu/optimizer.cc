@@ -18,11 +18,15 @@ namespace {
 constexpr int64_t kElementsPerThread = 1 << 14;
 constexpr int64_t kTile = 512;  // elements that are widened or rounded at a time
 
-using Options = std::variant<scalar::SgdOptions, scalar::AdamOptions, scalar::RmsPropOptions, scalar::AdagradOptions,
-                             scalar::AdadeltaOptions, scalar::AdamaxOptions, scalar::MovingAverageOptions>;
+using Options = std::variant<scalar::SgdOptions, scalar::AdamOptions, scalar::NAdamOptions, scalar::RAdamOptions, scalar::LionOptions,
+                             scalar::RmsPropOptions, scalar::AdagradOptions, scalar::AdadeltaOptions, scalar::AdamaxOptions,
+                             scalar::MovingAverageOptions>;
 
 Options OptionsOf(const KernelCall& call) {
   if (call.op == "Sgd") return SgdOptionsOf(call.attributes);
+  if (call.op == "NAdam") return NAdamOptionsOf(call.attributes);
+  if (call.op == "RAdam") return RAdamOptionsOf(call.attributes);
+  if (call.op == "Lion") return LionOptionsOf(call.attributes);
   if (call.op == "RmsProp") return RmsPropOptionsOf(call.attributes);
   if (call.op == "Adagrad") return AdagradOptionsOf(call.attributes);
   if (call.op == "Adadelta") return AdadeltaOptionsOf(call.attributes);
@@ -37,6 +41,9 @@ int LoopOf(const KernelCall& call) {
   const auto loop = [](UpdateLoop l) { return static_cast<int>(l); };
   if (call.op == "Sgd") return states == 0 ? loop(UpdateLoop::kSgd) : states == 1 ? loop(UpdateLoop::kMomentum) : -1;
   if (call.op == "Adam") return states == 2 ? loop(UpdateLoop::kAdam) : states == 3 ? loop(UpdateLoop::kAmsgrad) : -1;
+  if (call.op == "NAdam") return states == 2 ? loop(UpdateLoop::kNAdam) : -1;
+  if (call.op == "RAdam") return states == 2 ? loop(UpdateLoop::kRAdam) : -1;
+  if (call.op == "Lion") return states == 1 ? loop(UpdateLoop::kLion) : -1;
   if (call.op == "RmsProp") return states >= 1 && states <= 3 ? loop(UpdateLoop::kRmsProp1) + states - 1 : -1;
   if (call.op == "Adagrad") return states == 1 ? loop(UpdateLoop::kAdagrad) : -1;
   if (call.op == "Adadelta") return states == 2 ? loop(UpdateLoop::kAdadelta) : -1;
@@ -191,6 +198,9 @@ constexpr CpuKernel Row(std::string_view name, std::string_view op) {
 constexpr CpuKernel kKernels[] = {
     Row("cpu.Sgd", "Sgd"),
     Row("cpu.Adam", "Adam"),
+    Row("cpu.NAdam", "NAdam"),
+    Row("cpu.RAdam", "RAdam"),
+    Row("cpu.Lion", "Lion"),
     Row("cpu.RmsProp", "RmsProp"),
     Row("cpu.Adagrad", "Adagrad"),
     Row("cpu.Adadelta", "Adadelta"),

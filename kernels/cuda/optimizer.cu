@@ -51,6 +51,30 @@ struct AmsgradRule {
     scalar::AmsgradElement(step, gradient, parameter, s[0], s[1], s[2]);
   }
 };
+struct NAdamRule {
+  using Options = scalar::NAdamOptions;
+  static constexpr int kStates = 2;
+  template <typename Step, typename T>
+  GRADLOOM_DEVICE static void Update(const Step& step, T gradient, T& parameter, T* s) {
+    scalar::NAdamElement(step, gradient, parameter, s[0], s[1]);
+  }
+};
+struct RAdamRule {
+  using Options = scalar::RAdamOptions;
+  static constexpr int kStates = 2;
+  template <typename Step, typename T>
+  GRADLOOM_DEVICE static void Update(const Step& step, T gradient, T& parameter, T* s) {
+    scalar::RAdamElement(step, gradient, parameter, s[0], s[1]);
+  }
+};
+struct LionRule {
+  using Options = scalar::LionOptions;
+  static constexpr int kStates = 1;
+  template <typename Step, typename T>
+  GRADLOOM_DEVICE static void Update(const Step& step, T gradient, T& parameter, T* s) {
+    scalar::LionElement(step, gradient, parameter, s[0]);
+  }
+};
 // The states are the square average, then the momentum buffer, then the average, as far as they exist.
 template <int kNumStates>
 struct RmsPropRule {
@@ -333,6 +357,9 @@ std::unique_ptr<Kernel> WithRule(const KernelCall& call, const F& f) {
   const Attributes& a = call.attributes;
   if (call.op == "Sgd") return states == 0 ? f(SgdRule{}, SgdOptionsOf(a)) : f(MomentumRule{}, SgdOptionsOf(a));
   if (call.op == "Adam") return states == 2 ? f(AdamRule{}, AdamOptionsOf(a)) : f(AmsgradRule{}, AdamOptionsOf(a));
+  if (call.op == "NAdam") return f(NAdamRule{}, NAdamOptionsOf(a));
+  if (call.op == "RAdam") return f(RAdamRule{}, RAdamOptionsOf(a));
+  if (call.op == "Lion") return f(LionRule{}, LionOptionsOf(a));
   if (call.op == "RmsProp") {
     return states == 1   ? f(RmsPropRule<1>{}, RmsPropOptionsOf(a))
            : states == 2 ? f(RmsPropRule<2>{}, RmsPropOptionsOf(a))
@@ -470,6 +497,9 @@ std::unique_ptr<Kernel> MakeLambApply(const KernelCall& call, const KernelSite& 
 constexpr CudaKernel kOptimizerKernels[] = {
     {"cuda.gradloom.Sgd", MakeUpdate},
     {"cuda.gradloom.Adam", MakeUpdate},
+    {"cuda.gradloom.NAdam", MakeUpdate},
+    {"cuda.gradloom.RAdam", MakeUpdate},
+    {"cuda.gradloom.Lion", MakeUpdate},
     {"cuda.gradloom.RmsProp", MakeUpdate},
     {"cuda.gradloom.Adagrad", MakeUpdate},
     {"cuda.gradloom.Adadelta", MakeUpdate},

@@ -92,6 +92,29 @@ void Adam(const KernelCall& call, const void* const* inputs, void* const* output
   });
 }
 
+void NAdam(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::NAdamOptions options = NAdamOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    UpdateAll<2, T>(call, inputs, outputs, options,
+                    [](const auto& step, T g, T& p, auto& s) { scalar::NAdamElement(step, g, p, s[0], s[1]); });
+  });
+}
+
+void RAdam(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::RAdamOptions options = RAdamOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    UpdateAll<2, T>(call, inputs, outputs, options,
+                    [](const auto& step, T g, T& p, auto& s) { scalar::RAdamElement(step, g, p, s[0], s[1]); });
+  });
+}
+
+void Lion(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::LionOptions options = LionOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    UpdateAll<1, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto& s) { scalar::LionElement(step, g, p, s[0]); });
+  });
+}
+
 void RmsProp(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const scalar::RmsPropOptions options = RmsPropOptionsOf(call.attributes);
   UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
@@ -190,6 +213,9 @@ void WithCopy(const KernelCall& call, const void* const* inputs, void* const* ou
 constexpr ReferenceKernel kKernels[] = {
     {"Sgd", "gradloom", WithCopy<Sgd>},
     {"Adam", "gradloom", WithCopy<Adam>},
+    {"NAdam", "gradloom", WithCopy<NAdam>},
+    {"RAdam", "gradloom", WithCopy<RAdam>},
+    {"Lion", "gradloom", WithCopy<Lion>},
     {"RmsProp", "gradloom", WithCopy<RmsProp>},
     {"Adagrad", "gradloom", WithCopy<Adagrad>},
     {"Adadelta", "gradloom", WithCopy<Adadelta>},

@@ -1,6 +1,6 @@
 // The arithmetic of one element of each optimizer, shared by the CPU loops and CUDA. Formulas and order of operations are those of
 // torch.optim's single-tensor functions (PyTorch 2.x, BSD); Lamb is that of You et al., "Large Batch Optimization for Deep Learning" (ICLR
-// 2020), with bias correction.
+// 2020), with bias correction, and Lion that of Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
 //
 // Each optimizer has options (attributes of the node), coefficients (derived from the options for one step, computed in double and rounded
 // to T), and a function that updates one element in place.
@@ -181,6 +181,103 @@ GRADLOOM_SCALAR void AmsgradElement(const AdamStep<T>& s, T gradient, T& paramet
   AdamMoments(s, s.decoupled ? gradient : Decayed(gradient, parameter, s.weight_decay), average, square);
   largest = Select(largest > square, largest, square);
   AdamMove(s, average, largest, parameter);
+}
+
+// Dozat, "Incorporating Nesterov Momentum into Adam" (2016), in torch.optim's form.
+struct NAdamOptions {
+  AdamOptions adam;
+  double momentum_decay = 4e-3;
+};
+
+template <typename T>
+struct NAdamStep {
+  AdamStep<T> adam;
+  T gradient_size, average_size;  // of the step along the gradient, and along its average
+};
+
+// The product of 1 - q^i / 2 over i from 1 to n, with q in (0, 1]: its logarithm is the sum over k of -(q^k + q^2k + ... + q^nk) / (k 2^k).
+// The terms after the 40th, at most n / (40 2^40), change no bit of a float before the product itself is nothing.
+template <typename D, typename N>
+GRADLOOM_SCALAR D ProductOfMomenta(double q, N n) {
+  if (q >= 1) return Power(D(0.5), n);
+  const D last = Power(D(q), n);
+  D logarithm(0), last_k(1);
+  double q_k = 1, half_k = 1;
+  for (int k = 1; k <= 40; ++k) {
+    q_k *= q;
+    half_k *= 0.5;
+    last_k *= last;
+    logarithm -= D(half_k / k * q_k / (1 - q_k)) * (1 - last_k);
+  }
+  return exp(logarithm);
+}
+
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR NAdamStep<T> MakeStep(const NAdamOptions& o, D lr, N step) {
+  const double q = pow(0.96, o.momentum_decay);
+  const D power = Power(D(q), step), beta1(o.adam.beta1);
+  const D momentum = beta1 * (1 - D(0.5) * power), next = beta1 * (1 - D(0.5 * q) * power);
+  const D product = Power(beta1, step) * ProductOfMomenta<D>(q, step);
+  return {MakeStep<T>(o.adam, lr, step), T(lr * (1 - momentum) / (1 - product)), T(lr * next / (1 - product * next))};
+}
+
+template <typename T>
+GRADLOOM_SCALAR void NAdamElement(const NAdamStep<T>& s, T gradient, T& parameter, T& average, T& square) {
+  const T g = Decayed(gradient, parameter, s.adam.weight_decay);
+  AdamMoments(s.adam, g, average, square);
+  const T root = Ratio(Root(square), s.adam.root_correction2) + s.adam.eps;
+  parameter -= Ratio(s.gradient_size * g + s.average_size * average, root);
+}
+
+// Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (2020).
+struct RAdamOptions {
+  AdamOptions adam;
+};
+
+template <typename T, typename Bool = bool>
+struct RAdamStep {
+  AdamStep<T> adam;
+  T rectification;
+  Bool adapts;  // whether there are enough gradients for an estimate of their squares
+};
+
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR auto MakeStep(const RAdamOptions& o, D lr, N step) {
+  const double most = 2 / (1 - o.adam.beta2) - 1;
+  const D power = Power(D(o.adam.beta2), step), correction2 = 1 - power;
+  const D length = most - 2 * D(step) * power / correction2;
+  const D rectification = Root((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length));
+  return RAdamStep<T, decltype(length > D(5))>{MakeStep<T>(o.adam, lr, step), T(Root(correction2) * rectification), length > D(5)};
+}
+
+template <typename T, typename Bool>
+GRADLOOM_SCALAR void RAdamElement(const RAdamStep<T, Bool>& s, T gradient, T& parameter, T& average, T& square) {
+  AdamMoments(s.adam, Decayed(gradient, parameter, s.adam.weight_decay), average, square);
+  const T step = s.adam.step_size * average;
+  parameter -= Select(s.adapts, step * Ratio(s.rectification, Root(square) + s.adam.eps), step);
+}
+
+struct LionOptions {
+  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+};
+
+template <typename T>
+struct LionStep {
+  T lr, beta1, one_minus_beta1, beta2, one_minus_beta2, shrink;
+};
+
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR LionStep<T> MakeStep(const LionOptions& o, D lr, N) {
+  return {T(lr), T(o.beta1), T(1 - o.beta1), T(o.beta2), T(1 - o.beta2), T(1 - lr * o.weight_decay)};
+}
+
+template <typename T>
+GRADLOOM_SCALAR void LionElement(const LionStep<T>& s, T gradient, T& parameter, T& average) {
+  const T direction = s.beta1 * average + s.one_minus_beta1 * gradient;
+  // Neither less nor greater: zero, or a NaN, which must propagate.
+  const T sign = Select(direction > T(0), T(1), Select(direction < T(0), T(-1), direction));
+  parameter = parameter * s.shrink - s.lr * sign;
+  average = NormalOrZero(s.beta2 * average + s.one_minus_beta2 * gradient);
 }
 
 // Lamb's direction before scaling by the trust ratio; includes the weight decay.

@@ -154,6 +154,9 @@ TEST(Optimizer, SaysWhatTheKeysSay) {
       {"nesterov", Sgd{.momentum = 0.9}, Sgd{.momentum = 0.9, .nesterov = true}, {{"name", "nesterov"}}},
       {"adam", Adam{}, Adam{.amsgrad = true}, {{"amsgrad", "true"}}},
       {"adamw", AdamW{}, AdamW{.eps = 1e-6, .amsgrad = true}, {{"amsgrad", "true"}, {"eps", "1e-6"}}},
+      {"nadam", NAdam{}, NAdam{.beta1 = 0.8, .momentum_decay = 0.01}, {{"beta1", "0.8"}, {"momentum_decay", "0.01"}}},
+      {"radam", RAdam{}, RAdam{.beta2 = 0.99, .eps = 1e-6}, {{"beta2", "0.99"}, {"eps", "1e-6"}}},
+      {"lion", Lion{}, Lion{.beta2 = 0.9, .weight_decay = 0.1}, {{"beta2", "0.9"}, {"weight_decay", "0.1"}}},
       {"rmsprop", RmsProp{}, RmsProp{.alpha = 0.8, .centered = true}, {{"alpha", "0.8"}, {"centered", "true"}}},
       {"adagrad",
        Adagrad{},
@@ -183,6 +186,9 @@ TEST(Optimizer, SaysWhatTheKeysSay) {
                                                                                       {"adagrad", Adagrad{}},
                                                                                       {"adadelta", Adadelta{}},
                                                                                       {"adamax", Adamax{}},
+                                                                                      {"nadam", NAdam{}},
+                                                                                      {"radam", RAdam{}},
+                                                                                      {"lion", Lion{}},
                                                                                       {"lamb", Lamb{}}}) {
     EXPECT_EQ(TextOf(PlanWith(optimizer)), TextOf(PlanWith(Optimizer(name, {})))) << name;
   }

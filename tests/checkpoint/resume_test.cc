@@ -152,6 +152,9 @@ const ResumeCase kCases[] = {
     {"adagrad", [](Recipe& r) { r.optimizer.lr_decay = 0.1; }},
     {"adadelta", {}},
     {"adamax", {}},
+    {"nadam", {}},
+    {"radam", [](Recipe& r) { r.optimizer.beta2 = 0.9; }},
+    {"lion", {}},
     {"lamb", {}},
     {"adam_in_bfloat16", [](Recipe& r) { r.precision = Precision::kBfloat16; }},
 };

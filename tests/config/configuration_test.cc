@@ -174,7 +174,7 @@ TEST_F(ConfigurationTest, FlagOverridesSetOverridesFileOverridesDefault) {
   EXPECT_EQ(c.origin("optimizer.lr").ToString(), "--lr (over --set optimizer.lr=2)");
   EXPECT_EQ(c.Number("optimizer.momentum"), 0.6);
   EXPECT_EQ(c.Number("optimizer.beta1"), 0.1);
-  EXPECT_EQ(c.Number("optimizer.beta2"), 0.999);
+  EXPECT_EQ(c.Number("optimizer.rho"), 0.9);
   EXPECT_EQ(c.Named("data.map"), (NamedTexts{{"x", {"a"}}, {"y", {"c"}}, {"z", {"d"}}}));
 }
 

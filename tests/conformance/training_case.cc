@@ -62,13 +62,15 @@ LossTerm ReadLoss(const Json& json) {
 double DefaultRate(const std::string& type) {
   if (type == "rmsprop" || type == "adagrad") return 1e-2;
   if (type == "adadelta") return 1;
-  return type == "adamax" ? 2e-3 : 1e-3;
+  if (type == "lion") return 1e-4;
+  return type == "adamax" || type == "nadam" ? 2e-3 : 1e-3;
 }
 
 OptimizerOptions ReadOptimizer(const Json& json) {
-  ExpectKeys(json, {"type",   "lr",       "momentum", "nesterov", "dampening",  "weight_decay",   "betas",
-                    "eps",    "amsgrad",  "alpha",    "centered", "rho",        "lr_decay",       "initial_accumulator_value",
-                    "groups", "maximize", "foreach",  "fused",    "capturable", "differentiable", "decoupled_weight_decay"},
+  ExpectKeys(json, {"type",          "lr",       "momentum", "nesterov", "dampening",  "weight_decay",   "betas",
+                    "eps",           "amsgrad",  "alpha",    "centered", "rho",        "lr_decay",       "initial_accumulator_value",
+                    "groups",        "maximize", "foreach",  "fused",    "capturable", "differentiable", "decoupled_weight_decay",
+                    "momentum_decay"},
              "optimizer");
   OptimizerOptions o;
   o.type = json.at("type");
@@ -86,6 +88,7 @@ OptimizerOptions ReadOptimizer(const Json& json) {
     o.beta1 = betas[0];
     o.beta2 = betas[1];
   }
+  o.momentum_decay = Get(json, "momentum_decay", o.momentum_decay);
   o.eps = Get(json, "eps", -1.0);
   o.amsgrad = Get(json, "amsgrad", false);
   o.alpha = Get(json, "alpha", 0.99);

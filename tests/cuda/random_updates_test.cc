@@ -18,9 +18,10 @@ using namespace random_calls;  // NOLINT: all of it
 // Tensors of lengths that vectors and tiles do not divide, gradients and copies in 16 bits, and states that are partly zero.
 TEST(CudaRandomCalls, Updates) {
   ForEachSeed(40, [](Random& r) {
-    const std::pair<const char*, int> optimizers[] = {{"Sgd", 0},     {"Sgd", 1},     {"Adam", 2},     {"Adam", 3},   {"RmsProp", 1},
-                                                      {"RmsProp", 3}, {"Adagrad", 1}, {"Adadelta", 2}, {"Adamax", 2}, {"MovingAverage", 0}};
-    const auto& [optimizer, states] = optimizers[r.Int(0, 9)];
+    const std::pair<const char*, int> optimizers[] = {{"Sgd", 0},      {"Sgd", 1},    {"Adam", 2},         {"Adam", 3},    {"NAdam", 2},
+                                                      {"RAdam", 2},    {"Lion", 1},   {"RmsProp", 1},      {"RmsProp", 3}, {"Adagrad", 1},
+                                                      {"Adadelta", 2}, {"Adamax", 2}, {"MovingAverage", 0}};
+    const auto& [optimizer, states] = optimizers[r.Int(0, 12)];
     const DType dtype = r.Int(0, 3) == 0 ? DType::kFloat64 : DType::kFloat32, half = r.Coin() ? DType::kFloat16 : DType::kBfloat16;
     const Shape shape{r.Coin() ? r.Int(1, 20) : r.Int(2000, 9000)};
     std::vector<Tensor> operands = {r.Reals(shape, -1, 1, dtype),
@@ -85,10 +86,10 @@ TEST(CudaRandomCalls, MultiTensorUpdatesOfManyTiles) {
 
 TEST(CudaRandomCalls, MultiTensorUpdates) {
   ForEachSeed(30, [](Random& r) {
-    const std::pair<const char*, std::vector<int>> optimizers[] = {{"Sgd", {0, 1}},       {"Adam", {2, 3}},  {"RmsProp", {1, 2, 3}},
-                                                                   {"Adagrad", {1}},      {"Adadelta", {2}}, {"Adamax", {2}},
-                                                                   {"MovingAverage", {0}}};
-    const auto& [optimizer, numbers] = optimizers[r.Int(0, 6)];
+    const std::pair<const char*, std::vector<int>> optimizers[] = {
+        {"Sgd", {0, 1}},        {"Adam", {2, 3}}, {"NAdam", {2}},    {"RAdam", {2}},  {"Lion", {1}},
+        {"RmsProp", {1, 2, 3}}, {"Adagrad", {1}}, {"Adadelta", {2}}, {"Adamax", {2}}, {"MovingAverage", {0}}};
+    const auto& [optimizer, numbers] = optimizers[r.Int(0, 9)];
     const int states = numbers[static_cast<size_t>(r.Int(0, static_cast<int64_t>(numbers.size()) - 1))];
     const DType dtype = r.Int(0, 3) == 0 ? DType::kFloat64 : DType::kFloat32;
     std::vector<Tensor> operands = {Tensor::Scalar<float>(0.01F), Tensor::Scalar<int64_t>(r.Int(1, 9)),

@@ -27,6 +27,10 @@ OPTIMIZERS = {
     "adagrad": "--optimizer adagrad --weight-decay 0.01",
     "adadelta": "--optimizer adadelta --lr 1",
     "adamax": "--optimizer adamax",
+    "nadam": "--optimizer nadam --weight-decay 0.01",
+    # With this beta2, the steps become adaptive within the run.
+    "radam": "--optimizer radam --beta2 0.9 --weight-decay 0.01",
+    "lion": "--optimizer lion --weight-decay 0.01",
     "lamb": "--optimizer lamb --weight-decay 0.01",
 }
 SCHEDULES = {

@@ -326,6 +326,10 @@ TEST(Optimizers, MatchTheReferenceBitForBit) {
       {"Adam", 2, {{"weight_decay", 0.1}}},
       {"Adam", 2, {{"decoupled", int64_t{1}}, {"weight_decay", 0.1}}},
       {"Adam", 3, {}},
+      {"NAdam", 2, {{"weight_decay", 0.1}}},
+      {"NAdam", 2, {{"momentum_decay", 0.0}}},
+      {"RAdam", 2, {{"weight_decay", 0.1}}},
+      {"Lion", 1, {{"weight_decay", 0.1}}},
       {"RmsProp", 1, {}},
       {"RmsProp", 2, {{"momentum", 0.9}}},
       {"RmsProp", 2, {{"centered", int64_t{1}}}},
@@ -394,6 +398,22 @@ TEST(Optimizers, MomentsWithoutGradientsBecomeZero) {
   const auto adamax = scalar::MakeStep<float>(scalar::AdamaxOptions{}, 0.1, int64_t{1});
   for (int i = 0; i < 400; ++i) scalar::AdamaxElement(adamax, 0.0f, parameter, average, square);
   EXPECT_EQ(average, 0);
+  average = 1e-30f;
+  const auto lion = scalar::MakeStep<float>(scalar::LionOptions{.beta2 = 0.9}, 0.1, int64_t{1});
+  for (int i = 0; i < 400; ++i) scalar::LionElement(lion, 0.0f, parameter, average);
+  EXPECT_EQ(average, 0);
+}
+
+// Formulas for a known number of steps, against the products and sums that define them.
+TEST(Optimizers, MomentaOfNAdam) {
+  for (const double decay : {0.0, 1e-6, 4e-3, 0.5, 10.0}) {
+    const double q = std::pow(0.96, decay);
+    double product = 1;
+    for (int64_t step = 1; step <= 300; ++step) {
+      product *= 1 - 0.5 * std::pow(q, static_cast<double>(step));
+      EXPECT_NEAR(scalar::ProductOfMomenta<double>(q, step) / product, 1, 1e-8) << decay << " " << step;
+    }
+  }
 }
 
 // Gradients whose squares are subnormal: moments that are compared or divided by each other must not become zero one without the other.
@@ -421,8 +441,16 @@ TEST(Optimizers, PaddingStaysZero) {
   std::mt19937_64 random(TestSeed());
   OperandType p = Float({20, 3});
   p.layout = Layout{.order = {}, .blocks = {{0, 16}}};
-  for (const auto& [op, states] :
-       {std::pair("Sgd", 1), {"Adam", 2}, {"RmsProp", 1}, {"Adagrad", 1}, {"Adadelta", 2}, {"Adamax", 2}, {"MovingAverage", 0}}) {
+  for (const auto& [op, states] : {std::pair("Sgd", 1),
+                                   {"Adam", 2},
+                                   {"NAdam", 2},
+                                   {"RAdam", 2},
+                                   {"Lion", 1},
+                                   {"RmsProp", 1},
+                                   {"Adagrad", 1},
+                                   {"Adadelta", 2},
+                                   {"Adamax", 2},
+                                   {"MovingAverage", 0}}) {
     for (const double eps : {1e-8, 0.0}) {
       KernelCall call =
           Call(op, "gradloom", {p, p, Float({}), Plain(DType::kInt64, {}), OperandType{}, OperandType{}}, {p}, {{"eps", eps}});
@@ -430,7 +458,8 @@ TEST(Optimizers, PaddingStaysZero) {
         call.inputs.push_back(p);
         call.outputs.push_back(p);
       }
-      const bool keeps = op == std::string("Sgd") || op == std::string("MovingAverage") || (op != std::string("Adamax") && eps > 0);
+      const std::string name = op;
+      const bool keeps = name == "Sgd" || name == "Lion" || name == "MovingAverage" || (name != "Adamax" && eps > 0);
       EXPECT_EQ(Rejection(*FindKernel(std::string("cpu.") + op), call).empty(), keeps) << op << " " << eps;
       if (!keeps) continue;
       ExpectSameAsReference(call, random, WithIntegers(3, {2}, {.absolute = 0, .relative = 0, .low = 0.5, .high = 2}));

@@ -27,9 +27,24 @@ struct Rule {
   throw Error(ErrorCode::kConfig, "optimizer: " + what, "", "see: gradloom train --help");
 }
 
-Rule AdamRule(const OptimizerOptions& o, double eps, bool decoupled) {
-  Rule rule{"Adam", {"exp_avg", "exp_avg_sq"}, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", eps}, {"decoupled", int64_t{decoupled}}}};
+double Beta2Or(const OptimizerOptions& o, double absent) { return o.beta2 < 0 ? absent : o.beta2; }
+double EpsOr(const OptimizerOptions& o, double absent) { return o.eps < 0 ? absent : o.eps; }
+
+// `op`: an operator with the two moments of Adam.
+Rule MomentsRule(const char* op, const OptimizerOptions& o, double eps = 1e-8) {
+  return {op, {"exp_avg", "exp_avg_sq"}, {{"beta1", o.beta1}, {"beta2", Beta2Or(o, 0.999)}, {"eps", EpsOr(o, eps)}}};
+}
+
+Rule AdamRule(const OptimizerOptions& o, bool decoupled) {
+  Rule rule = MomentsRule("Adam", o);
+  rule.attributes.set("decoupled", int64_t{decoupled});
   if (o.amsgrad) rule.states.push_back("max_exp_avg_sq");
+  return rule;
+}
+
+Rule NAdamRule(const OptimizerOptions& o) {
+  Rule rule = MomentsRule("NAdam", o);
+  rule.attributes.set("momentum_decay", o.momentum_decay);
   return rule;
 }
 
@@ -51,19 +66,20 @@ Rule RmsPropRule(const OptimizerOptions& o, double eps) {
   return rule;
 }
 
-double EpsOr(const OptimizerOptions& o, double absent) { return o.eps < 0 ? absent : o.eps; }
-
 Rule RuleOf(const OptimizerOptions& o) {
   if (o.type == "sgd" || o.type == "momentum") return SgdRule(o, o.nesterov);
   if (o.type == "nesterov") return SgdRule(o, true);
-  if (o.type == "adam") return AdamRule(o, EpsOr(o, 1e-8), false);
-  if (o.type == "adamw") return AdamRule(o, EpsOr(o, 1e-8), true);
+  if (o.type == "adam") return AdamRule(o, false);
+  if (o.type == "adamw") return AdamRule(o, true);
+  if (o.type == "nadam") return NAdamRule(o);
+  if (o.type == "radam") return MomentsRule("RAdam", o);
   if (o.type == "rmsprop") return RmsPropRule(o, EpsOr(o, 1e-8));
   if (o.type == "adagrad") return {"Adagrad", {"sum"}, {{"lr_decay", o.lr_decay}, {"eps", EpsOr(o, 1e-10)}}};
   if (o.type == "adadelta") return {"Adadelta", {"square_avg", "acc_delta"}, {{"rho", o.rho}, {"eps", EpsOr(o, 1e-6)}}};
-  if (o.type == "adamax") return {"Adamax", {"exp_avg", "exp_inf"}, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", EpsOr(o, 1e-8)}}};
-  if (o.type == "lamb")
-    return {"LambDirection", {"exp_avg", "exp_avg_sq"}, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", EpsOr(o, 1e-6)}}};
+  if (o.type == "adamax")
+    return {"Adamax", {"exp_avg", "exp_inf"}, {{"beta1", o.beta1}, {"beta2", Beta2Or(o, 0.999)}, {"eps", EpsOr(o, 1e-8)}}};
+  if (o.type == "lamb") return MomentsRule("LambDirection", o, 1e-6);
+  if (o.type == "lion") return {"Lion", {"exp_avg"}, {{"beta1", o.beta1}, {"beta2", Beta2Or(o, 0.99)}}};
   throw Error(ErrorCode::kConfig, "unknown optimizer '" + Escaped(o.type) + "'", "", "the optimizers are: " + Joined(OptimizerTypes()));
 }
 
@@ -73,7 +89,8 @@ void CheckRanges(const OptimizerOptions& o) {
   };
   check(std::isfinite(o.lr) && o.lr >= 0, "the learning rate must be finite and at least 0");
   check(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "the weight decay must be finite and at least 0");
-  check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, "the betas must be in [0, 1)");
+  check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 < 1, "the betas must be in [0, 1)");
+  check(std::isfinite(o.momentum_decay) && o.momentum_decay >= 0, "the decay of nadam's momentum must be finite and at least 0");
   check(std::isfinite(o.momentum) && o.momentum >= 0, "the momentum must be finite and at least 0");
   check(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "the bound on the gradient norm must be finite and at least 0");
   check(std::isfinite(o.clip_value) && o.clip_value >= 0, "the bound on the elements of gradients must be finite and at least 0");
@@ -268,7 +285,7 @@ UpdateRates RatesOf(const OptimizerOptions& options, const std::string& name, bo
 }
 
 std::vector<std::string> OptimizerTypes() {
-  return {"sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "lamb"};
+  return {"sgd", "momentum", "nesterov", "adam", "adamw", "nadam", "radam", "rmsprop", "adagrad", "adadelta", "adamax", "lamb", "lion"};
 }
 
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,

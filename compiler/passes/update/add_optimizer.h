@@ -22,12 +22,14 @@ struct ParameterGroup {
 
 // The fields are torch.optim's arguments, with its defaults.
 struct OptimizerOptions {
-  std::string type = "sgd";  // sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad, adadelta, adamax, lamb
+  std::string type = "sgd";  // one of OptimizerTypes()
   double lr = 1e-3;
-  double weight_decay = 0;               // L2 in the gradient; decoupled for adamw and lamb
+  double weight_decay = 0;               // L2 in the gradient; decoupled for adamw, lamb and lion
   double momentum = 0, dampening = 0;    // sgd, momentum, nesterov, rmsprop
   bool nesterov = false;                 // sgd, momentum
-  double beta1 = 0.9, beta2 = 0.999;     // adam, adamw, adamax, lamb
+  double beta1 = 0.9;                    // adam, adamw, nadam, radam, adamax, lamb, lion
+  double beta2 = -1;                     // the same; below 0: the type's default
+  double momentum_decay = 4e-3;          // nadam
   double eps = -1;                       // below 0: the type's default
   bool amsgrad = false;                  // adam, adamw
   double alpha = 0.99;                   // rmsprop

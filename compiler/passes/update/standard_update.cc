@@ -47,6 +47,12 @@ class Update {
       const auto s = scalar::MakeStep<Number>(AdamOptionsOf(a), lr_, step_);
       states_.size() == 2 ? scalar::AdamElement(s, gradient_, parameter_, states_[0], states_[1])
                           : scalar::AmsgradElement(s, gradient_, parameter_, states_[0], states_[1], states_[2]);
+    } else if (node_.op == "NAdam") {
+      scalar::NAdamElement(scalar::MakeStep<Number>(NAdamOptionsOf(a), lr_, step_), gradient_, parameter_, states_[0], states_[1]);
+    } else if (node_.op == "RAdam") {
+      scalar::RAdamElement(scalar::MakeStep<Number>(RAdamOptionsOf(a), lr_, step_), gradient_, parameter_, states_[0], states_[1]);
+    } else if (node_.op == "Lion") {
+      scalar::LionElement(scalar::MakeStep<Number>(LionOptionsOf(a), lr_, step_), gradient_, parameter_, states_[0]);
     } else if (node_.op == "RmsProp") {
       // The states are the square average, the momentum buffer and the gradient average, as far as they exist.
       Number none(0);
@@ -134,7 +140,8 @@ std::vector<ValueId> LambApply(GraphBuilder& b, const Node& node) {
 
 bool IsUpdate(const Node& node) {
   if (node.domain != kGradloomDomain) return false;
-  for (const char* op : {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax", "MovingAverage", "LambDirection", "LambApply"}) {
+  for (const char* op : {"Sgd", "Adam", "NAdam", "RAdam", "Lion", "RmsProp", "Adagrad", "Adadelta", "Adamax", "MovingAverage",
+                         "LambDirection", "LambApply"}) {
     if (node.op == op) return true;
   }
   return false;

@@ -111,6 +111,9 @@ class Traced {
   friend Traced cos(const Traced& x) {
     return Unary("Cos", x, [](T v) { return std::cos(v); });
   }
+  friend Traced exp(const Traced& x) {
+    return Unary("Exp", x, [](T v) { return std::exp(v); });
+  }
   friend Traced pow(const Traced& x, const Traced& y) {
     return Binary("Pow", x, y, [](T a, T b) { return std::pow(a, b); });
   }

@@ -42,6 +42,9 @@ GRADLOOM_UPDATE(Sgd, SgdStep, 0, SgdElement(s, g, p))
 GRADLOOM_UPDATE(Momentum, SgdStep, 1, MomentumElement(s, g, p, a))
 GRADLOOM_UPDATE(Adam, AdamStep, 2, AdamElement(s, g, p, a, b))
 GRADLOOM_UPDATE(Amsgrad, AdamStep, 3, AmsgradElement(s, g, p, a, b, c))
+GRADLOOM_UPDATE(NAdam, NAdamStep, 2, NAdamElement(s, g, p, a, b))
+GRADLOOM_UPDATE(RAdam, RAdamStep, 2, RAdamElement(s, g, p, a, b))
+GRADLOOM_UPDATE(Lion, LionStep, 1, LionElement(s, g, p, a))
 GRADLOOM_UPDATE(RmsProp1, RmsPropStep, 1, RmsPropElement(s, g, p, a, b, c))
 // The states are the square average, then the momentum buffer, then the average, as far as they exist.
 GRADLOOM_UPDATE(RmsProp2, RmsPropStep, 2, RmsPropElement(s, g, p, a, b, b))
@@ -55,7 +58,7 @@ GRADLOOM_UPDATE(MovingAverage, MovingAverageStep, 0, MovingAverageElement(s, g, 
 }  // namespace
 
 // In the order of enum UpdateLoop.
-const UpdateFunction kUpdates[] = {Sgd,      Momentum, Adam,     Amsgrad, RmsProp1, RmsProp2,
-                                   RmsProp3, Adagrad,  Adadelta, Adamax,  Lamb,     MovingAverage};
+const UpdateFunction kUpdates[] = {Sgd,      Momentum, Adam,    Amsgrad,  NAdam,  RAdam, Lion,         RmsProp1,
+                                   RmsProp2, RmsProp3, Adagrad, Adadelta, Adamax, Lamb,  MovingAverage};
 
 }  // namespace gradloom::GRADLOOM_ISA

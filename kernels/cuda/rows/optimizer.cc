@@ -14,8 +14,9 @@ struct States {
   std::string_view op;
   size_t min_states, max_states;
 };
-constexpr States kStates[] = {{"Sgd", 0, 1},      {"Adam", 2, 3},   {"RmsProp", 1, 3},       {"Adagrad", 1, 1},
-                              {"Adadelta", 2, 2}, {"Adamax", 2, 2}, {"LambDirection", 2, 2}, {"MovingAverage", 0, 0}};
+constexpr States kStates[] = {{"Sgd", 0, 1},    {"Adam", 2, 3},          {"NAdam", 2, 2},        {"RAdam", 2, 2},
+                              {"Lion", 1, 1},   {"RmsProp", 1, 3},       {"Adagrad", 1, 1},      {"Adadelta", 2, 2},
+                              {"Adamax", 2, 2}, {"LambDirection", 2, 2}, {"MovingAverage", 0, 0}};
 
 std::string WrongStates(const KernelCall& call) {
   const size_t states = StatesOf(call);
@@ -98,6 +99,9 @@ constexpr KernelRow Row(std::string_view name, std::string_view op, std::span<co
 constexpr KernelRow kRows[] = {
     Row("cuda.gradloom.Sgd", "Sgd", kInPlace),
     Row("cuda.gradloom.Adam", "Adam", kInPlace),
+    Row("cuda.gradloom.NAdam", "NAdam", kInPlace),
+    Row("cuda.gradloom.RAdam", "RAdam", kInPlace),
+    Row("cuda.gradloom.Lion", "Lion", kInPlace),
     Row("cuda.gradloom.RmsProp", "RmsProp", kInPlace),
     Row("cuda.gradloom.Adagrad", "Adagrad", kInPlace),
     Row("cuda.gradloom.Adadelta", "Adadelta", kInPlace),

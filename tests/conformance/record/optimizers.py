@@ -1,4 +1,4 @@
-"""The optimizers of case.json: those of torch.optim, and LAMB."""
+"""The optimizers of case.json: those of torch.optim, LAMB and Lion."""
 import torch
 
 _SGD = dict(momentum=0.0, nesterov=False, dampening=0.0, weight_decay=0.0)
@@ -9,11 +9,14 @@ DEFAULTS = {
     "nesterov": dict(lr=0.05, **_SGD | dict(momentum=0.9, nesterov=True)),
     "adam": dict(lr=0.01, **_ADAM, weight_decay=0.0, amsgrad=False),
     "adamw": dict(lr=0.01, **_ADAM, weight_decay=0.01, amsgrad=False),
+    "nadam": dict(lr=0.01, **_ADAM, weight_decay=0.0, momentum_decay=4e-3),
+    "radam": dict(lr=0.01, **_ADAM, weight_decay=0.0),
     "rmsprop": dict(lr=0.005, alpha=0.99, eps=1e-8, momentum=0.0, weight_decay=0.0, centered=False),
     "adagrad": dict(lr=0.05, lr_decay=0.0, eps=1e-10, initial_accumulator_value=0.0, weight_decay=0.0),
     "adadelta": dict(lr=1.0, rho=0.9, eps=1e-6, weight_decay=0.0),
     "adamax": dict(lr=0.01, **_ADAM, weight_decay=0.0),
     "lamb": dict(lr=0.01, betas=[0.9, 0.999], eps=1e-6, weight_decay=0.01),
+    "lion": dict(lr=0.001, betas=[0.9, 0.99], weight_decay=0.0),
 }
 
 
@@ -47,8 +50,28 @@ class Lamb(torch.optim.Optimizer):
                 p.sub_(group["lr"] * ratio * u)
 
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2: the sign of an average of the gradient and its moving average; the decay is decoupled."""
+
+    def __init__(self, params, lr, betas, weight_decay):
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                c = (b1 * m + (1 - b1) * p.grad).sign()
+                p.sub_(group["lr"] * (c + group["weight_decay"] * p))
+                m.mul_(b2).add_(p.grad, alpha=1 - b2)
+
+
 _CLASSES = dict(sgd=torch.optim.SGD, momentum=torch.optim.SGD, nesterov=torch.optim.SGD, adam=torch.optim.Adam, adamw=torch.optim.AdamW,
-                rmsprop=torch.optim.RMSprop, adagrad=torch.optim.Adagrad, adadelta=torch.optim.Adadelta, adamax=torch.optim.Adamax, lamb=Lamb)
+                rmsprop=torch.optim.RMSprop, adagrad=torch.optim.Adagrad, adadelta=torch.optim.Adadelta, adamax=torch.optim.Adamax,
+                nadam=torch.optim.NAdam, radam=torch.optim.RAdam, lamb=Lamb, lion=Lion)
 
 
 def build(spec: dict, params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:

@@ -28,9 +28,10 @@ constexpr struct {
   const char *key, *owners;
 } kOwnOptions[] = {
     {"optimizer.momentum", "sgd, momentum, nesterov, rmsprop"},
-    {"optimizer.beta1", "adam, adamw, adamax, lamb"},
-    {"optimizer.beta2", "adam, adamw, adamax, lamb"},
-    {"optimizer.eps", "adam, adamw, rmsprop, adagrad, adadelta, adamax, lamb"},
+    {"optimizer.beta1", "adam, adamw, nadam, radam, adamax, lamb, lion"},
+    {"optimizer.beta2", "adam, adamw, nadam, radam, adamax, lamb, lion"},
+    {"optimizer.momentum_decay", "nadam"},
+    {"optimizer.eps", "adam, adamw, nadam, radam, rmsprop, adagrad, adadelta, adamax, lamb"},
     {"optimizer.dampening", "sgd, momentum"},
     {"optimizer.amsgrad", "adam, adamw"},
     {"optimizer.alpha", "rmsprop"},
@@ -127,7 +128,8 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
   if (c.has_value("optimizer.ema")) o.ema = c.Number("optimizer.ema");
   o.ema_warmup = c.Switch("optimizer.ema_warmup");
   o.beta1 = c.Number("optimizer.beta1");
-  o.beta2 = c.Number("optimizer.beta2");
+  if (c.has_value("optimizer.beta2")) o.beta2 = c.Number("optimizer.beta2");
+  o.momentum_decay = c.Number("optimizer.momentum_decay");
   if (c.is_set("optimizer.eps")) o.eps = c.Number("optimizer.eps");
   if (c.has_value("optimizer.momentum")) {
     o.momentum = c.Number("optimizer.momentum");

@@ -50,6 +50,12 @@ def _optimizers():
     yield opt("adadelta_rho", "adadelta", rho=0.7, eps=1e-4, lr=0.5, weight_decay=0.05)
     yield opt("adamax", "adamax")
     yield opt("adamax_weight_decay", "adamax", weight_decay=0.05, betas=[0.8, 0.9])
+    yield opt("nadam", "nadam")
+    yield opt("nadam_weight_decay", "nadam", weight_decay=0.05, betas=[0.8, 0.9], momentum_decay=0.3)
+    yield opt("radam", "radam")
+    yield opt("radam_adaptive", "radam", weight_decay=0.05, betas=[0.8, 0.9])
+    yield opt("lion", "lion")
+    yield opt("lion_weight_decay", "lion", weight_decay=0.1, betas=[0.8, 0.9])
     yield opt("lamb", "lamb")
     yield opt("lamb_no_decay", "lamb", weight_decay=0.0, betas=[0.8, 0.9])
     for type in ("sgd", "momentum", "adam", "adamw", "lamb"):
