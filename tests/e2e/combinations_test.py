@@ -69,7 +69,7 @@ class Combination:
         rng, maybe = self.rng, self.maybe
         batch = rng.choice([1, 3, 4, 5, 8, 10, 16, 32])
         self.precision = rng.choice(["fp32"] * 4 + ["bf16", "fp16"])
-        made = {"--optimizer": rng.choice("sgd momentum nesterov adam adamw rmsprop adagrad adadelta adamax lamb".split()),
+        made = {"--optimizer": rng.choice("sgd momentum nesterov adam adamw nadam radam rmsprop adagrad adadelta adamax lamb lion".split()),
                 "--lr": rng.choice(["0.01", "0.003", "0.05"]), **maybe(0.4, "--weight-decay", "0.01"), **maybe(0.4, self.clipping, "1", "0.1"),
                 "--schedule": rng.choice("constant linear cosine step one_cycle polynomial cosine_restarts exponential wsd inverse_sqrt".split()), **maybe(0.4, "--warmup", "2", "20%"), "--batch": batch,
                 "--precision": self.precision, **maybe(0.15, "--loss-scale", "dynamic", "1024", "off"),
@@ -216,6 +216,10 @@ class Walk:
         self.same(f"runs/{name}")
 
     def a_plan_from_a_file(self):
+        # The layouts of weights are chosen for the first batch size.
+        with open(f"{self.base}/data.json") as file:
+            if json.load(file)["rows"] < 2 * self.drawn.flags["--batch"]:
+                return False
         name = self.name()
         self.command(["compile", "model.onnx", *self.drawn.compiled(), "-o", "made.plan"])
         own = {name: value for name, value in self.drawn.flags.items() if name not in COMPILED}
@@ -293,7 +297,8 @@ class Walk:
     def cut_by_itself(self):
         """`--place auto`: stages that fit a limit which the whole model exceeds."""
         flags = self.drawn.flags
-        if self.drawn.devices > 1 or flags["--precision"] != "fp32" or self.drawn.stops_by_value():
+        # If the whole model fits, the devices share the batch, and each has its own batch statistics.
+        if self.drawn.devices > 1 or self.drawn.norm or flags["--precision"] != "fp32" or self.drawn.stops_by_value():
             return False
         limit = int(self.report["planned_bytes"] * self.rng.choice([0.7, 0.85, 0.95, 2]))
         other = self.run({"--devices": f"cpu:{self.rng.choice([2, 3])}", "--place": "auto", "--memory-limit": limit}, codes=(0, 4, 8))
