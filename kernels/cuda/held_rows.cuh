@@ -2,6 +2,10 @@
 // elements are used. All loads of a row are in flight together, which a loop over elements does not achieve.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
 #include "kernels/cuda/lines.cuh"
 #include "kernels/cuda/rows/slices.h"
 #include "kernels/cuda/words.cuh"
@@ -25,15 +29,21 @@ GRADLOOM_DEVICE void ForEachHeldVector(const Threads& threads, int64_t n, const 
 // This thread's elements of a row, in the type that they have in memory.
 template <int kVectors, typename T>
 struct HeldRow {
-  using Vector = AlignedVector<T, kHeldVector>;
+  using Stored = std::conditional_t<kIsHalf<T>, Bits16, T>;
+  using Vector = AlignedVector<Stored, kHeldVector>;
   Vector vectors[kVectors];
 
   template <typename Threads>
   GRADLOOM_DEVICE HeldRow(const Threads& threads, int64_t n, const T* row) {
+    // If 16-bit elements past the end of a row are undefined, nvcc makes code that needs more registers.
+    if constexpr (kIsHalf<T>) {
+      GRADLOOM_UNROLL
+      for (int j = 0; j < kVectors; ++j) vectors[j] = {};
+    }
     ForEachHeldVector<kVectors>(threads, n, [&](int j, int k) { vectors[j] = *reinterpret_cast<const Vector*>(row + k); });
   }
   // Element e of vector j.
-  GRADLOOM_DEVICE float operator()(int j, int e) const { return static_cast<float>(vectors[j].at[e]); }
+  GRADLOOM_DEVICE float operator()(int j, int e) const { return static_cast<float>(std::bit_cast<T>(vectors[j].at[e])); }
 };
 
 // Rows of float32 or of a 16-bit type.

@@ -38,6 +38,13 @@ decltype(auto) WithWord(int64_t bytes, F&& f) {
 #define GRADLOOM_UNROLL
 #endif
 
+// A Half or Bfloat16 without their constructor. nvcc constructs an array of vectors of those by a function that gets a pointer to it. That
+// call is still there after a fast compilation, and ptxas then knows no limit for the kernel's stack, which is an error (bazel/cuda.bzl).
+// So such arrays hold these.
+struct Bits16 {
+  uint16_t bits;
+};
+
 // kSize consecutive elements, which a thread loads or stores as one word.
 template <typename T, int kSize>
 struct alignas(kSize * sizeof(T)) AlignedVector {
