@@ -125,7 +125,7 @@ class DeviceExecutor : public Executor {
   std::vector<int> feed_ordinals_;                               // devices of the feeds that are copied; -1: host memory
   ThreadedCopy staging_copy_;
   bool noted_pageable_memory_ = false;
-  bool reads_feeds_ = false;  // copy streams may still read feeds of the host
+  bool reads_feeds_ = false;  // copy streams may still read feeds where they are
   int prefetched_entry_ = -1;
   std::vector<const void*> prefetched_feeds_;
   Background background_;  // last member: its work uses all of the above
@@ -218,7 +218,7 @@ void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>&
         for (int64_t run = 0; run < samples.runs; ++run) {
           rank.device->Copy(inputs + copy.slot_offset + run * samples.bytes, feed + run * samples.whole_step, samples.bytes, stream);
         }
-        reads_feeds_ |= pinned;
+        reads_feeds_ = true;
         continue;
       }
       for (int64_t run = 0; run < samples.runs; ++run) {
@@ -232,7 +232,7 @@ void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>&
   }
 }
 
-// Copies from pinned feeds may still be under way when the background thread is done.
+// Copies from where the feeds are may still be under way when the background thread is done.
 void DeviceExecutor::FinishPrefetch() {
   background_.Wait();
   if (!std::exchange(reads_feeds_, false) || issuer_.abandoned()) return;

@@ -1,5 +1,5 @@
 // Inputs reach emulated GPUs unchanged on every way: through pinned memory, in which they are neighbors, or directly from the caller's
-// pinned memory, also ahead of their step and to several devices.
+// pinned memory or from a GPU, also ahead of their step and to several devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,10 +27,12 @@ class InputCopies : public testing::Test {
   void TearDown() override { emulated::Reset({}); }
 };
 
-// Batches in ordinary memory, or with x and v pinned by the caller.
+// Where v and x are: in ordinary memory, in memory pinned by the caller, or on the first GPU.
+enum class In : uint8_t { kOrdinary, kPinned, kDevice };
+
 class Batches {
  public:
-  explicit Batches(bool pinned, int64_t rows = kRows) : device_(pinned ? CudaPlatform()->Open(0) : nullptr) {
+  explicit Batches(In in, int64_t rows = kRows) : in_(in), device_(in == In::kOrdinary ? nullptr : CudaPlatform()->Open(0)) {
     std::mt19937 random(8);
     for (int i = 0; i < 4; ++i) {
       Batch& batch = tensors_.emplace_back();
@@ -40,19 +42,19 @@ class Batches {
       batch.emplace("y", Classes(random, rows, 3));
       Feeds feeds = Views(batch);
       for (const char* name : {"v", "x"}) {
-        if (pinned) feeds.at(name).data = Pin(feeds.at(name));
+        if (in != In::kOrdinary) feeds.at(name).data = Moved(feeds.at(name));
       }
       feeds_.push_back(std::move(feeds));
     }
   }
   ~Batches() {
-    for (std::byte* memory : pinned_) device_->FreePinned(memory);
+    for (std::byte* memory : memory_) in_ == In::kPinned ? device_->FreePinned(memory) : device_->Free(memory);
   }
 
   const Feeds& operator[](size_t i) const { return feeds_[i]; }
   size_t size() const { return feeds_.size(); }
   int64_t rows() const { return feeds_.front().at("x").shape[0]; }
-  // Overwrites v and x.
+  // Overwrites v and x. The memory of an emulated GPU is the host's.
   static void Spoil(const Feeds& feeds) {
     for (const char* name : {"v", "x"}) {
       const TensorView& view = feeds.at(name);
@@ -61,15 +63,17 @@ class Batches {
   }
 
  private:
-  const void* Pin(const TensorView& view) {
-    std::byte* const memory = pinned_.emplace_back(device_->AllocatePinned(view.bytes()));
+  const void* Moved(const TensorView& view) {
+    std::byte* const memory =
+        memory_.emplace_back(in_ == In::kPinned ? device_->AllocatePinned(view.bytes()) : device_->Allocate(view.bytes()));
     std::memcpy(memory, view.data, static_cast<size_t>(view.bytes()));
     return memory;
   }
 
+  const In in_;
   std::shared_ptr<Device> device_;
   std::vector<Batch> tensors_;
-  std::vector<std::byte*> pinned_;
+  std::vector<std::byte*> memory_;
   std::vector<Feeds> feeds_;
 };
 
@@ -110,49 +114,56 @@ Outcome Train(const std::string& devices, const Batches& batches, bool ahead, bo
 TEST_F(InputCopies, AllWaysGiveTheSameBits) {
   // Each of two devices gets half of the large input, which is too small to be read in place.
   for (const char* devices : {"cuda:0", "cuda:0,1"}) {
-    const Outcome staged = Train(devices, Batches(false), false);
+    const Outcome staged = Train(devices, Batches(In::kOrdinary), false);
     for (const bool ahead : {false, true}) {
       for (const bool pin : {true, false}) {
-        EXPECT_EQ(Train(devices, Batches(false), ahead, pin).losses, staged.losses) << devices << ahead << pin;
-        EXPECT_EQ(Train(devices, Batches(true), ahead, pin).losses, staged.losses) << devices << ahead << pin;
+        EXPECT_EQ(Train(devices, Batches(In::kOrdinary), ahead, pin).losses, staged.losses) << devices << ahead << pin;
+        EXPECT_EQ(Train(devices, Batches(In::kPinned), ahead, pin).losses, staged.losses) << devices << ahead << pin;
       }
     }
   }
 }
 
 TEST_F(InputCopies, LargeInputsAreStagedByThreads) {
-  EXPECT_EQ(Train("cuda:0", Batches(false, kManyRows), true).losses, Train("cuda:0", Batches(true, kManyRows), false).losses);
-  EXPECT_EQ(Train("cuda:0,1", Batches(true, kManyRows), true).losses, Train("cuda:0,1", Batches(false, kManyRows), false).losses);
+  EXPECT_EQ(Train("cuda:0", Batches(In::kOrdinary, kManyRows), true).losses,
+            Train("cuda:0", Batches(In::kPinned, kManyRows), false).losses);
+  EXPECT_EQ(Train("cuda:0,1", Batches(In::kPinned, kManyRows), true).losses,
+            Train("cuda:0,1", Batches(In::kOrdinary, kManyRows), false).losses);
 }
 
 // The large one is a transfer of its own, between those of the inputs before and after it. v is too small.
 TEST_F(InputCopies, OnlyLargePinnedInputsAreReadInPlace) {
-  const Outcome staged = Train("cuda:0", Batches(false), false), direct = Train("cuda:0", Batches(true), false);
+  const Outcome staged = Train("cuda:0", Batches(In::kOrdinary), false), direct = Train("cuda:0", Batches(In::kPinned), false);
   EXPECT_EQ(direct.copies - staged.copies, 2 * static_cast<int64_t>(staged.losses.size()));
 }
 
 // Streams of the emulated GPU do nothing until somebody waits for them.
-TEST_F(InputCopies, PinnedInputsHaveBeenReadOnceTheyAreFinished) {
-  const Batches batches(true), same(true);
-  const std::unique_ptr<Session> session = Trainer("cuda:0"), other = Trainer("cuda:0");
-  session->Step(batches[0]);
-  session->Step(batches[1], [&] { return &batches[2]; });
-  session->FinishPrefetch();
-  Batches::Spoil(batches[2]);
-  const double loss = session->Step(batches[2]).loss;
-  for (const size_t i : {0, 1}) other->Step(same[i]);
-  EXPECT_EQ(loss, other->Step(same[2]).loss);
-  // A step with other inputs than announced.
-  session->Step(batches[0], [&] { return &batches[3]; });
-  session->Step(batches[1]);
-  Batches::Spoil(batches[3]);
-  for (const size_t i : {0, 1}) other->Step(same[i]);
-  EXPECT_EQ(session->Step(batches[0]).loss, other->Step(same[0]).loss);
+TEST_F(InputCopies, InputsHaveBeenReadOnceTheyAreFinished) {
+  for (const In in : {In::kOrdinary, In::kPinned, In::kDevice}) {
+    for (const bool pin : {true, false}) {
+      SCOPED_TRACE(static_cast<int>(in) * 10 + (pin ? 1 : 0));
+      const Batches batches(in), same(in);
+      const std::unique_ptr<Session> session = Trainer("cuda:0", kRows, pin), other = Trainer("cuda:0");
+      session->Step(batches[0]);
+      session->Step(batches[1], [&] { return &batches[2]; });
+      session->FinishPrefetch();
+      Batches::Spoil(batches[2]);
+      const double loss = session->Step(batches[2]).loss;
+      for (const size_t i : {0, 1}) other->Step(same[i]);
+      EXPECT_EQ(loss, other->Step(same[2]).loss);
+      // A step with other inputs than announced.
+      session->Step(batches[0], [&] { return &batches[3]; });
+      session->Step(batches[1]);
+      Batches::Spoil(batches[3]);
+      for (const size_t i : {0, 1}) other->Step(same[i]);
+      EXPECT_EQ(session->Step(batches[0]).loss, other->Step(same[0]).loss);
+    }
+  }
 }
 
 TEST_F(InputCopies, DroppedInputsAreCopiedAgain) {
-  for (const bool pinned : {true, false}) {
-    const Batches batches(pinned), same(false);
+  for (const In in : {In::kOrdinary, In::kPinned, In::kDevice}) {
+    const Batches batches(in), same(In::kOrdinary);
     const std::unique_ptr<Session> session = Trainer("cuda:0"), other = Trainer("cuda:0");
     session->Step(batches[0]);
     session->Step(batches[1], [&] { return &batches[2]; });
@@ -160,7 +171,7 @@ TEST_F(InputCopies, DroppedInputsAreCopiedAgain) {
     Batches::Spoil(batches[2]);
     Batches::Spoil(same[2]);
     for (const size_t i : {0, 1}) other->Step(same[i]);
-    EXPECT_EQ(session->Step(batches[2]).loss, other->Step(same[2]).loss) << pinned;
+    EXPECT_EQ(session->Step(batches[2]).loss, other->Step(same[2]).loss) << static_cast<int>(in);
   }
 }
 
