@@ -220,10 +220,12 @@ cudaError_t FreeMemory(void* address) {
   if (address == nullptr) return cudaSuccess;
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
   // Once a device has failed, what it has not done is never done; a call waits for the device that owns the memory, for all if none does.
+  auto lock = Locked();
   const int owner = DeviceOf(address);
   if (Lost(owner)) return Fail(cudaErrorLaunchFailure);
+  lock.unlock();
   AdvanceWaiting([owner] { return DeviceLost() && Idle(owner); });
-  const auto lock = Locked();
+  lock.lock();
   NeedContext();
   if (TheWorld().memory.erase(address) == 0) return Fail(cudaErrorInvalidValue);
   std::free(address);
@@ -243,19 +245,21 @@ cudaError_t EnqueueCopy(void* to, const void* from, size_t bytes, cudaStream_t s
 }
 
 cudaError_t Synchronize(cudaStream_t given) {
-  CUstream_st* const stream = StreamOf(given);
-  if (stream->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
-  const WorkPtr last = stream->last;
-  if (last != nullptr) AdvanceWaiting([&] { return last->done || Lost(last->device); });
-  if (last != nullptr && Lost(last->device)) return Fail(cudaErrorLaunchFailure);
-  if (last != nullptr && !last->done) return Fail(cudaErrorLaunchTimeout);  // it would wait forever
-  return cudaSuccess;
+  auto lock = Locked();
+  if (StreamOf(given)->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
+  const WorkPtr last = StreamOf(given)->last;
+  if (last == nullptr) return cudaSuccess;
+  lock.unlock();
+  AdvanceWaiting([&] { return last->done || Lost(last->device); });
+  lock.lock();
+  if (Lost(last->device)) return Fail(cudaErrorLaunchFailure);
+  return last->done ? cudaSuccess : Fail(cudaErrorLaunchTimeout);  // it would wait forever
 }
 
 void AwaitPlace(cudaStream_t given) {
   const auto limit = static_cast<size_t>(TheWorld().options.queue_limit);
   const CUstream_st* const stream = StreamOf(given);
-  if (limit > 0 && stream->capture == 0) AdvanceWaiting([&] { return stream->queue.size() < limit; });
+  if (limit > 0) AdvanceWaiting([&] { return stream->capture != 0 || stream->queue.size() < limit; });
 }
 
 }  // namespace
@@ -470,18 +474,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return Synchronize(stream); }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const auto lock = Locked();
   if (StreamOf(stream)->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
   const WorkPtr last = StreamOf(stream)->last;
-  const auto lost = [stream] {
-    const auto lock = Locked();
-    return Lost(DeviceOf(stream));
-  };
   // A GPU proceeds by itself while the host does something else.
-  if (last != nullptr) {
-    const auto lock = Locked();
-    Advance([&, pieces = 1 + TheWorld().random() % 64]() mutable { return last->done || pieces-- == 0; });
-  }
-  if (lost()) return Fail(cudaErrorLaunchFailure);
+  if (last != nullptr) Advance([&, pieces = 1 + TheWorld().random() % 64]() mutable { return last->done || pieces-- == 0; });
+  if (Lost(DeviceOf(stream))) return Fail(cudaErrorLaunchFailure);
   return last == nullptr || last->done ? cudaSuccess : Fail(cudaErrorNotReady);
 }
 
@@ -531,6 +529,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t given, cudaEvent_t event, unsigned)
   return Enqueue(given, "wait", nullptr, {event->recorded});
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  const auto lock = Locked();
   if (begin->capture != 0 || end->capture != 0) return Fail(cudaErrorCapturedEvent);
   *ms = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
   return cudaSuccess;
@@ -570,6 +569,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return joined ? cudaSuccess : Fail(cudaErrorStreamCaptureUnjoined);
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const auto lock = Locked();
   *status = StreamOf(stream)->capture != 0 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
