@@ -1,6 +1,7 @@
 #include "compiler/onnx/edited_graph.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -84,6 +85,18 @@ void Prepend(std::vector<onnx::NodeProto> nodes, onnx::GraphProto& graph) {
   for (onnx::NodeProto& node : nodes) *graph.add_node() = std::move(node);
   auto& all = *graph.mutable_node();
   std::rotate(all.pointer_begin(), all.pointer_end() - std::ssize(nodes), all.pointer_end());
+}
+
+void InsertAfter(std::map<const onnx::NodeProto*, std::vector<onnx::NodeProto>> added, onnx::GraphProto& graph) {
+  auto& nodes = *graph.mutable_node();
+  std::vector<onnx::NodeProto*> all(static_cast<size_t>(nodes.size()));
+  nodes.ExtractSubrange(0, nodes.size(), all.data());
+  for (onnx::NodeProto* const node : all) {
+    nodes.AddAllocated(node);
+    const auto found = added.find(node);
+    if (found == added.end()) continue;
+    for (onnx::NodeProto& one : found->second) *nodes.Add() = std::move(one);
+  }
 }
 
 }  // namespace gradloom

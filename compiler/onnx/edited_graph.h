@@ -57,4 +57,7 @@ onnx::NodeProto TransposeNode(const std::string& name, const std::string& matrix
 // Adds nodes before all others.
 void Prepend(std::vector<onnx::NodeProto> nodes, onnx::GraphProto& graph);
 
+// Adds nodes after these of the graph, which stay where they are in memory: their tensors are known by address.
+void InsertAfter(std::map<const onnx::NodeProto*, std::vector<onnx::NodeProto>> added, onnx::GraphProto& graph);
+
 }  // namespace gradloom

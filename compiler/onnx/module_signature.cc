@@ -29,17 +29,21 @@ NameSet NamesIn(std::string_view list) {
 
 ModuleSignature::ModuleSignature(const onnx::GraphProto& graph) {
   const std::string_view text = NoteOf(graph.metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature");
-  for (const auto& [mark, names] : {std::pair{": PARAMETER target='", &parameters}, std::pair{": BUFFER target='", &others},
-                                    std::pair{": CONSTANT_TENSOR target='", &others}}) {
-    // By lines, so that the time does not grow with the square of a text that has none.
-    for (size_t begin = 0; begin < text.size();) {
-      const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
-      begin += line.size() + 1;
+  const std::pair<std::string_view, NameSet*> kinds[] = {
+      {": PARAMETER target='", &parameters}, {": BUFFER target='", &others}, {": CONSTANT_TENSOR target='", &others}};
+  // By lines, so that the time does not grow with the square of a text that has none.
+  for (size_t begin = 0; begin < text.size();) {
+    const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
+    begin += line.size() + 1;
+    if (constexpr std::string_view kOutput = ": USER_OUTPUT"; line.ends_with(kOutput))
+      outputs.emplace_back(line.substr(0, line.size() - kOutput.size()));
+    for (const auto& [mark, names] : kinds) {
       const size_t at = line.find(mark);
       if (at == std::string_view::npos) continue;
-      const std::string_view name = line.substr(at + std::string_view(mark).size());
-      names->emplace(name.substr(0, name.find('\'')));
-      arguments.emplace(line.substr(0, at), name.substr(0, name.find('\'')));
+      const std::string_view name = line.substr(at + mark.size());
+      const std::string target(name.substr(0, name.find('\'')));
+      names->insert(target);
+      if (arguments.emplace(line.substr(0, at), target).second) ordered.push_back(target);
     }
   }
 }

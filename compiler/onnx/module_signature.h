@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "onnx/onnx_pb.h"
 
@@ -20,6 +21,8 @@ struct ModuleSignature {
   NameSet parameters;
   NameSet others;                                             // buffers, and tensors written in the code
   std::map<std::string, std::string, std::less<>> arguments;  // by the name that stands for them in torch.export's graph (p_l_weight)
+  std::vector<std::string> ordered;                           // all of these tensors, as they come in the module
+  std::vector<std::string> outputs;                           // the names of the outputs in torch.export's graph
 };
 
 // The key of the metadata of an initializer with the tensors that the exporter computed it from, directly or indirectly.

@@ -39,10 +39,11 @@ class NormRestorer {
 
   std::vector<std::string> Run() {
     if (module_.parameters.empty()) return {};
-    std::vector<std::optional<onnx::NodeProto>> norms;
-    bool any = false;
-    for (onnx::NodeProto& node : *graph_.mutable_node()) any |= norms.emplace_back(NormOf(node)).has_value();
-    if (any) InsertAfter(norms);
+    std::map<const onnx::NodeProto*, std::vector<onnx::NodeProto>> norms;
+    for (onnx::NodeProto& node : *graph_.mutable_node()) {
+      if (std::optional<onnx::NodeProto> norm = NormOf(node)) norms[&node].push_back(std::move(*norm));
+    }
+    if (!norms.empty()) InsertAfter(std::move(norms), graph_);
     return std::move(restored_);
   }
 
@@ -105,17 +106,6 @@ class NormRestorer {
     const Tensor& data = edited_.DataOf(name);
     return data.dtype() == DType::kFloat32 && data.shape() == Shape{features} &&
            std::ranges::all_of(data.as<float>(), [number](float element) { return element == number; });
-  }
-
-  // The nodes stay where they are in memory, since their tensors are known by address.
-  void InsertAfter(std::vector<std::optional<onnx::NodeProto>>& norms) {
-    auto& nodes = *graph_.mutable_node();
-    std::vector<onnx::NodeProto*> all(static_cast<size_t>(nodes.size()));
-    nodes.ExtractSubrange(0, nodes.size(), all.data());
-    for (size_t i = 0; i < all.size(); ++i) {
-      nodes.AddAllocated(all[i]);
-      if (norms[i]) *nodes.Add() = std::move(*norms[i]);
-    }
   }
 
   EditedGraph edited_;

@@ -18,6 +18,7 @@
 #include "compiler/onnx/module_signature.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/restore_norms.h"
+#include "compiler/onnx/separate_nodes.h"
 #include "compiler/onnx/standard_domain.h"
 #include "compiler/onnx/torch_source.h"
 #include "runtime/base/counted.h"
@@ -491,6 +492,7 @@ std::vector<std::string> RestoreParameters(ModelFile& file) {
   // An algorithm of the file's own updates its initializers by name.
   if (file.proto.training_info_size() > 0) return {};
   std::vector<std::string> restored = RestoreNorms(file);
+  SeparateNodes(file);
   for (std::string& name : Restorer(file).Run()) restored.push_back(std::move(name));
   return restored;
 }

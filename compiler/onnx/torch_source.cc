@@ -1,6 +1,7 @@
 #include "compiler/onnx/torch_source.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstddef>
 #include <system_error>
@@ -49,11 +50,28 @@ bool IsNumber(std::string_view text) {
 
 }  // namespace
 
-std::string_view TorchSource(const onnx::NodeProto& node) { return NoteOf(node, "pkg.torch.onnx.fx_node"); }
+std::string_view TorchSource(const onnx::NodeProto& node) { return NoteOf(node, kTorchSource); }
+
+CallName::CallName(std::string_view name) : base(name) {
+  const size_t last = name.find_last_not_of("0123456789");
+  if (last == std::string_view::npos || last + 1 == name.size() || name[last] != '_') return;
+  if (std::from_chars(name.data() + last + 1, name.data() + name.size(), number).ec == std::errc()) base = name.substr(0, last);
+}
+
+std::vector<std::string_view> NamesOfCall(std::string_view line) {
+  std::vector<std::string_view> names;
+  for (size_t at = line.find('%'); at != std::string_view::npos;) {
+    const size_t begin = at + 1;
+    for (at = begin; at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_');) ++at;
+    if (at > begin) names.push_back(line.substr(begin, at - begin));
+    at = line.find('%', at);
+  }
+  return names;
+}
 
 // The second to last one of ['', 'blocks', 'blocks.0', 'mul_1'], where the last one is the call.
 std::optional<std::string_view> ModuleOf(const onnx::NodeProto& node) {
-  const std::string_view scopes = NoteOf(node, "pkg.torch.onnx.name_scopes");
+  const std::string_view scopes = NoteOf(node, kTorchScopes);
   const size_t call = scopes.rfind("', '");
   if (call == std::string_view::npos) return std::nullopt;
   const size_t begin = scopes.rfind('\'', call - 1);

@@ -10,10 +10,23 @@
 
 namespace gradloom {
 
+// The keys of a node's metadata with its line of torch.export's graph, and the modules that its code is in.
+inline constexpr std::string_view kTorchSource = "pkg.torch.onnx.fx_node", kTorchScopes = "pkg.torch.onnx.name_scopes";
+
 // Returns the line of torch.export's graph that a node comes from, such as
 // %add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%relu, %detach), kwargs = {})
 // Empty: the file does not say, or another exporter wrote it.
 std::string_view TorchSource(const onnx::NodeProto& node);
+
+// A name in torch.export's graph, which numbers the calls of an operator: linear, linear_1, ...
+struct CallName {
+  explicit CallName(std::string_view name);
+  std::string_view base;
+  int64_t number = 0;
+};
+
+// The names in such a line, without %: its own first, then those of values, and those that stand for the module's tensors.
+std::vector<std::string_view> NamesOfCall(std::string_view line);
 
 // The row of a table without a gradient (padding_idx), if the node is a lookup of an nn.Embedding that has one:
 // ... aten.embedding.default](args = (%p_weight, %ids, 0), kwargs = {})

@@ -15,7 +15,7 @@ import safetensors.numpy
 
 GRADLOOM, FOLDER = os.path.abspath(sys.argv.pop(1)), os.path.abspath(os.path.dirname(sys.argv.pop(1)))
 FILES = [(name, exporter) for name in ("norms", "layers", "images") for exporter in ("default", "older")]
-FILES += [(name, "default") for name in ("blocks", "constants", "forms", "branches")]
+FILES += [(name, "default") for name in ("blocks", "constants", "forms", "branches", "modulated", "parallel")]
 # Parameters that a file has in another form, by which the state names them.
 FORMS = {"blocks.0.gamma": "view", "blocks.1.gamma": "blocks.1.gamma/view", "blocks.2.gamma": "blocks.2.gamma/view"}
 
@@ -50,7 +50,7 @@ class MergedTest(unittest.TestCase):
             return [row["loss"] for row in map(json.loads, lines) if row["split"] == "train"]
 
     def test_trains_like_the_module(self):
-        for name, exporter in FILES:
+        for name, exporter in [*FILES, ("shared", "default")]:
             with self.subTest(name=name, exporter=exporter):
                 recorded = np.load(os.path.join(FOLDER, f"{name}.npz"))
                 losses = self.train(path_of(name, exporter), name)
@@ -74,6 +74,24 @@ class MergedTest(unittest.TestCase):
                      os.path.join(self.out, "p.npz")])
                 np.testing.assert_allclose(np.load(os.path.join(self.out, "p.npz"))["out"], out, rtol=1e-4, atol=1e-5)
                 shutil.rmtree(os.path.join(self.out, "run"))
+
+    def test_separated_layers_compute_what_the_file_computes(self):
+        for name in ("modulated", "parallel", "shared"):
+            model = path_of(name, "default")
+            self.train(model, name, epochs=1, lr="0")
+            exported = os.path.join(self.out, "run", "export", "model.onnx")
+            x = np.load(os.path.join(FOLDER, f"{name}.npz"))["x"]
+            for expected, got in zip(*[onnxruntime.InferenceSession(file).run(None, {"x": x}) for file in (model, exported)], strict=True):
+                np.testing.assert_array_equal(got, expected, name)
+            shutil.rmtree(os.path.join(self.out, "run"))
+
+    def test_layers_of_the_module_are_not_separated(self):
+        # The operators and parameters that the file has, but for biases that are restored: two calls of one layer stay one.
+        self.assertEqual(len(self.trained(path_of("shared", "default"))), len(after_of(np.load(os.path.join(FOLDER, "shared.npz")))))
+        self.train(path_of("shared", "default"), "shared", epochs=1)
+        nodes = [[node.op_type for node in onnx.load(file).graph.node]
+                 for file in (path_of("shared", "default"), os.path.join(self.out, "run", "export", "model.onnx"))]
+        self.assertEqual(*map(sorted, nodes))
 
     def trained(self, model, *flags):
         return [reason["name"] for reason in json.loads(run(["check", model, "--json", *flags]).stdout)["trained"]]
@@ -131,7 +149,7 @@ class MergedTest(unittest.TestCase):
             shutil.rmtree(os.path.join(self.out, "run"))
 
     def test_weights_of_the_module_fit(self):
-        for name in ("norms", "layers", "images", "blocks"):
+        for name in ("norms", "layers", "images", "blocks", "modulated", "parallel"):
             after = after_of(np.load(os.path.join(FOLDER, f"{name}.npz")))
             weights = os.path.join(self.out, "module.safetensors")
             safetensors.numpy.save_file(after, weights)

@@ -215,6 +215,119 @@ class Detached(nn.Module):
     only_default = True
 
 
+def zero(layer):
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class ModulatedBlock(nn.Module):
+    """A block of a diffusion transformer, whose modulation begins with zeros (adaLN-Zero)."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(6, elementwise_affine=False), nn.LayerNorm(6, elementwise_affine=False)
+        self.mix, self.mlp = nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 6))
+        self.modulation = nn.Sequential(nn.SiLU(), zero(nn.Linear(6, 36)))
+
+    def forward(self, x, c):
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(c).chunk(6, dim=1)
+        x = x + gate1.unsqueeze(1) * self.mix(self.norm1(x) * (1 + scale1.unsqueeze(1)) + shift1.unsqueeze(1))
+        return x + gate2.unsqueeze(1) * self.mlp(self.norm2(x) * (1 + scale2.unsqueeze(1)) + shift2.unsqueeze(1))
+
+
+class Modulated(nn.Module):
+    """Layers of several blocks that the default exporter merges to one."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.condition = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.blocks = nn.ModuleList([ModulatedBlock() for _ in range(3)])
+        self.final, self.out = zero(nn.Linear(6, 12)), nn.Linear(6, 3)
+
+    def forward(self, x):
+        c, x = self.condition(x.mean(1)), self.embed(x)
+        for block in self.blocks:
+            x = block(x, c)
+        shift, scale = self.final(c.tanh()).chunk(2, dim=1)
+        return self.out((x * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)).mean(1))
+
+    shape = (4, 6)
+    only_default = True
+
+
+class ParallelBlock(nn.Module):
+    """Branches with normalizations of one value."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(6), nn.LayerNorm(6)
+        self.mix, self.mlp = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        return x + self.mix(self.norm1(x)).tanh() + self.mlp(self.norm2(x)).relu()
+
+
+class Parallel(nn.Module):
+    """Layers of branches, gates and heads that the default exporter merges, and one whose weight alone is merged."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(ParallelBlock(), ParallelBlock())
+        self.norm_q, self.norm_k = RootMeanSquare(6), RootMeanSquare(6)
+        self.fc_q, self.fc_k, self.lift = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(4, 6)
+        self.gates = nn.ModuleList([zero(nn.Linear(6, 4)) for _ in range(2)])
+        self.scale1, self.scale2 = nn.Parameter(torch.ones(6)), nn.Parameter(torch.ones(6))
+        self.heads = nn.ModuleList([zero(nn.Linear(6, 1)) for _ in range(3)])
+
+    def forward(self, x):
+        x = self.blocks(x)
+        x = (self.fc_q(self.norm_q(x)).tanh() * self.fc_k(self.norm_k(x)) + x).mean(1)
+        x = x + self.lift(torch.cat([gate(x).sigmoid().chunk(2, 1)[0] for gate in self.gates], 1))
+        x = (x * self.scale1).tanh() + (x * self.scale2).sin()
+        heads = [head(x) for head in self.heads]
+        return torch.cat(heads, 1), *heads
+
+    shape = (4, 6)
+    outputs = ["out", "head0", "head1", "head2"]
+    only_default = True
+
+
+class SharedBlock(nn.Module):
+    """A block with a layer that others have too, and one that it gets the result of."""
+
+    def __init__(self, modulation):
+        super().__init__()
+        self.modulation, self.fc = modulation, nn.Linear(6, 6)
+
+    def forward(self, x, e, c):
+        shift, scale = e.chunk(2, dim=1)
+        shift2, scale2 = self.modulation(c).chunk(2, dim=1)
+        return x + self.fc(x * (1 + scale) + shift).tanh() * (1 + scale2) + shift2
+
+
+class Shared(nn.Module):
+    """What merged layers look like, but of the module's own: layers of several blocks, beside one of their form that is not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed1, self.embed2 = nn.Linear(6, 12), nn.Linear(6, 12)
+        self.pool1, self.pool2 = zero(nn.Linear(6, 12)), zero(nn.Linear(6, 12))
+        modulation = zero(nn.Linear(6, 12))
+        self.blocks = nn.ModuleList([SharedBlock(modulation) for _ in range(3)])
+        self.out = nn.Linear(6, 3)
+
+    def forward(self, x):
+        c = x.tanh()
+        e = self.embed1(c) + self.pool1(x.sin())
+        for block in self.blocks:
+            x = block(x, e, c)
+        return self.out(x)
+
+    shape = (6,)
+    only_default = True
+
+
 def without_traces(path):
     """Removes stack traces, which name files of the machine."""
 
@@ -232,6 +345,17 @@ def without_traces(path):
     onnx.save(model, path)
 
 
+def scores(model, x):
+    out = model(x)
+    return out[0] if isinstance(out, tuple) else out
+
+
+def parameters(model):
+    """By the last of its names, as torch.export has it: each parameter that the module uses."""
+    names = {parameter: name for name, parameter in model.named_parameters(remove_duplicate=False)}
+    return {name: parameter for parameter, name in names.items() if parameter.grad is not None}
+
+
 def record(name, module):
     torch.manual_seed(0)
     model = module()
@@ -239,7 +363,8 @@ def record(name, module):
     x = torch.randint(0, words, (ROWS, *module.shape)) if words else torch.randn(ROWS, *module.shape)
     y = torch.randint(0, 3, (ROWS,))
     model.eval()
-    torch.onnx.export(model, (x[:2],), str(HERE / f"{name}_default.onnx"), input_names=["x"], output_names=["out"],
+    torch.onnx.export(model, (x[:2],), str(HERE / f"{name}_default.onnx"), input_names=["x"],
+                      output_names=getattr(module, "outputs", ["out"]),
                       dynamic_shapes=({0: torch.export.Dim("N", min=1, max=64)},), external_data=False, verbose=False)
     without_traces(str(HERE / f"{name}_default.onnx"))
     if not getattr(module, "only_default", False):
@@ -251,20 +376,20 @@ def record(name, module):
         sums = 0.0
         for i in range(0, ROWS, BATCH):
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x[i:i + BATCH]), y[i:i + BATCH])
+            loss = nn.functional.cross_entropy(scores(model, x[i:i + BATCH]), y[i:i + BATCH])
             loss.backward()
             optimizer.step()
             sums += loss.item() * BATCH / ROWS
         losses.append(sums)
     np.savez(HERE / f"{name}.npz", x=x.numpy(), y=y.numpy(), losses=losses,
-             **{f"after/{parameter}": value.detach().numpy() for parameter, value in model.named_parameters()})
+             **{f"after/{parameter}": value.detach().numpy() for parameter, value in parameters(model).items()})
     print(name, losses)
 
 
 if __name__ == "__main__":
     modules = {
         "norms": Norms, "layers": Layers, "images": Images, "blocks": Blocks, "words": Words, "constants": Constants, "forms": Forms,
-        "branches": Branches, "detached": Detached
+        "branches": Branches, "detached": Detached, "modulated": Modulated, "parallel": Parallel, "shared": Shared
     }
     for name in sys.argv[1:] or modules:
         record(name, modules[name])
