@@ -18,6 +18,7 @@
 #include "compiler/onnx/module_signature.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/restore_norms.h"
+#include "compiler/onnx/restore_splits.h"
 #include "compiler/onnx/separate_nodes.h"
 #include "compiler/onnx/standard_domain.h"
 #include "compiler/onnx/torch_source.h"
@@ -381,10 +382,19 @@ class Restorer {
     };
     ReplaceIdentities([&](const onnx::NodeProto& node) { return is_copy(node) && is_named(node.output(0)); });
     const Readers readers(graph_);
-    ReplaceIdentities([&](const onnx::NodeProto& node) {
+    std::map<std::pair<std::string, std::set<std::string>>, std::string> biases;  // by the tensor that they equal, and the matrices
+    ReplaceIdentities([&](onnx::NodeProto& node) {
       if (!is_copy(node) || !node.output(0).starts_with("onnx::")) return false;
-      const std::string &a = node.input(0), &b = node.output(0);
-      return HaveOwnBiases(readers, a, b) || (HasEqualElements(DataOf(a)) && AreOfOtherModules(readers.of(a), readers.of(b)));
+      const std::string a = node.input(0), &b = node.output(0);
+      const std::set<std::string> matrices = readers.MatricesOf(b);
+      const bool are_new =
+          HasEqualElements(DataOf(a)) && (AreOfOtherModules(readers.of(a), readers.of(b)) || AreApart(readers.MatricesOf(a), matrices));
+      if (!are_new && !HaveOwnBiases(readers, a, b)) return false;
+      if (matrices.empty()) return true;
+      // A layer that is called twice has one bias, of which the exporter computed a part twice.
+      const auto [first, fresh] = biases.try_emplace({a, matrices}, b);
+      if (!fresh) node.set_input(0, first->second);
+      return fresh;
     });
   }
 
@@ -393,6 +403,7 @@ class Restorer {
     explicit Readers(const onnx::GraphProto& graph) {
       for (const onnx::NodeProto& node : graph.node()) {
         for (const std::string& input : node.input()) nodes[input].push_back(&node);
+        for (const std::string& output : node.output()) producers[output] = &node;
       }
     }
     const std::vector<const onnx::NodeProto*>& of(const std::string& value) const {
@@ -400,8 +411,34 @@ class Restorer {
       const auto found = nodes.find(value);
       return found == nodes.end() ? none : found->second;
     }
+    // Of the layers that add a bias.
+    std::set<std::string> MatricesOf(const std::string& bias) const {
+      std::set<std::string> matrices;
+      for (const onnx::NodeProto* node : of(bias)) {
+        if (IsStandard(*node, "Gemm") && node->input_size() == 3 && node->input(2) == bias) matrices.insert(SourceOf(node->input(1)));
+        if (!IsStandard(*node, "Add")) continue;
+        for (const std::string& input : node->input()) {
+          const auto product = producers.find(input);
+          if (product != producers.end() && IsStandard(*product->second, "MatMul") && product->second->input_size() == 2)
+            matrices.insert(SourceOf(product->second->input(1)));
+        }
+      }
+      return matrices;
+    }
+    // What a value is an Identity of.
+    std::string SourceOf(const std::string& value) const {
+      const auto found = producers.find(value);
+      const bool is_copy = found != producers.end() && IsStandard(*found->second, "Identity") && found->second->input_size() == 1;
+      return is_copy ? found->second->input(0) : value;
+    }
     std::map<std::string, std::vector<const onnx::NodeProto*>> nodes;
+    std::map<std::string, const onnx::NodeProto*> producers;
   };
+
+  // Whether two biases belong to layers of different matrices.
+  static bool AreApart(const std::set<std::string>& a, const std::set<std::string>& b) {
+    return !a.empty() && !b.empty() && std::ranges::none_of(b, [&](const std::string& matrix) { return a.contains(matrix); });
+  }
 
   // Whether the layers of these two matrices have biases that are different tensors of the module.
   bool HaveOwnBiases(const Readers& readers, const std::string& a, const std::string& b) {
@@ -440,11 +477,11 @@ class Restorer {
     return at->second;
   }
 
-  void ReplaceIdentities(const std::function<bool(const onnx::NodeProto&)>& is_merged) {
+  void ReplaceIdentities(const std::function<bool(onnx::NodeProto&)>& is_merged) {
     auto& nodes = *graph_.mutable_node();
     std::vector<int> kept;
     for (int i = 0; i < nodes.size(); ++i) {
-      const onnx::NodeProto& node = nodes.Get(i);
+      onnx::NodeProto& node = *nodes.Mutable(i);
       if (is_merged(node)) {
         Add(node.output(0), DataOf(node.input(0)), "");
       } else {
@@ -492,6 +529,7 @@ std::vector<std::string> RestoreParameters(ModelFile& file) {
   // An algorithm of the file's own updates its initializers by name.
   if (file.proto.training_info_size() > 0) return {};
   std::vector<std::string> restored = RestoreNorms(file);
+  for (std::string& name : RestoreSplits(file)) restored.push_back(std::move(name));
   SeparateNodes(file);
   for (std::string& name : Restorer(file).Run()) restored.push_back(std::move(name));
   return restored;

@@ -16,6 +16,7 @@ namespace gradloom {
 //   linear layer that the file has transposed, and a vector that it has in another shape, get the module's form, and a node that makes the
 //   other one of it. Other tensors that were computed from a missing one are restored as they are, as "parameter/form". What is no tensor
 //   of the module becomes a constant, "parameter/constant". A warning of the file names the parameters that are lost.
+//   Whole layers that were merged are separated first (separate_nodes.h), and tensors that are read in parts get theirs (restore_splits.h).
 // - in files of the older exporter, which in evaluation mode writes Identities of initializers for such tensors.
 // Not in files with a training algorithm. Returns the names of the restored tensors, in the order of the nodes.
 std::vector<std::string> RestoreParameters(ModelFile& file);

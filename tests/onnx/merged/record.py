@@ -293,6 +293,28 @@ class Parallel(nn.Module):
     only_default = True
 
 
+class Attention(nn.Module):
+    """Attention whose query, keys and values differ, of which the exporters write parts of in_proj_weight and in_proj_bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+        self.mixed, self.cross1, self.cross2 = [nn.MultiheadAttention(6, 2, batch_first=True) for _ in range(3)]
+        self.decoder = nn.TransformerDecoderLayer(6, 2, 8, dropout=0, batch_first=True)
+        self.out = nn.Linear(6, 3)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x):
+        y = self.fc(x).tanh()
+        x = x + self.mixed(x, y, x * y, need_weights=False)[0]
+        x = x + self.cross1(x, y, y, need_weights=False)[0] + self.cross2(y, x, x, need_weights=False)[0]
+        # Modules that are called twice.
+        x = x + self.cross2(x, y, y, need_weights=False)[0].sin() + self.mixed(y, y * x, x, need_weights=False)[0].tanh()
+        return self.out(self.decoder(x, y).mean(1))
+
+    shape = (4, 6)
+
+
 class SharedBlock(nn.Module):
     """A block with a layer that others have too, and one that it gets the result of."""
 
@@ -389,7 +411,8 @@ def record(name, module):
 if __name__ == "__main__":
     modules = {
         "norms": Norms, "layers": Layers, "images": Images, "blocks": Blocks, "words": Words, "constants": Constants, "forms": Forms,
-        "branches": Branches, "detached": Detached, "modulated": Modulated, "parallel": Parallel, "shared": Shared
+        "branches": Branches, "detached": Detached, "modulated": Modulated, "parallel": Parallel, "shared": Shared,
+        "attention": Attention
     }
     for name in sys.argv[1:] or modules:
         record(name, modules[name])
