@@ -19,6 +19,7 @@
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/listing.h"
 #include "runtime/base/name_pattern.h"
 
 namespace gradloom {
@@ -237,6 +238,20 @@ void WarnOfFixed(ImportedGraph& imported, const TrainableChoice& choice) {
                               JoinedNames(names) + "; --trainable NAME trains such a tensor");
 }
 
+void WarnOfComputed(ImportedGraph& imported, const TrainableChoice& choice) {
+  Listing names(4);
+  for (const auto& [name, why] : choice.trained) {
+    const auto found = imported.computed_parameters.find(name);
+    if (found != imported.computed_parameters.end()) names.Add("'" + Escaped(name, 80) + "' of " + found->second);
+  }
+  if (names.count() == 0) return;
+  const bool one = names.count() == 1;
+  imported.warnings.push_back(Counted(static_cast<int64_t>(names.count()), "tensor", "tensors") + " trained in place of parameters of " +
+                              "the module, of which the exporter computed " + (one ? "it" : "them") + ": " + names.text() +
+                              "; weight decay and elements that the computation fixes, such as those under a mask, differ from the " +
+                              "module's; torch.onnx.export(..., optimize=False) keeps the parameters");
+}
+
 }  // namespace
 
 // If the file has its own algorithm, the tensors that it updates are trained.
@@ -247,6 +262,7 @@ TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
         *imported.graph, TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants, imported.names_attributes},
         imported.module_parameters);
     WarnOfFixed(imported, choice);
+    WarnOfComputed(imported, choice);
     return choice;
   }
   Graph& graph = *imported.graph;

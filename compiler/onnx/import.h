@@ -212,7 +212,8 @@ struct ImportedGraph {
   // module and tensors computed from them. False: buffers, tensors in the code and tensors computed from these. The others have no note, or
   // one that may belong to another tensor with the same elements.
   std::map<std::string, bool> module_parameters;
-  std::map<std::string, std::string> divided_parameters;  // see DividedParameters
+  std::map<std::string, std::string> divided_parameters;   // see DividedParameters
+  std::map<std::string, std::string> computed_parameters;  // see ComputedParameters
   // The exporter names parameters and buffers as the module does, and keeps numbers in the code in Constant nodes.
   bool names_attributes = false;
   int64_t declared_batch = 0;  // as a number, or 1 for an open batch in a file that was exported for one sample; 0: none

@@ -36,6 +36,7 @@ ImportedGraph Importer::Run() {
   result_.graph->name = graphs[0]->name();
   result_.module_parameters = ModuleParameters(file_);
   result_.divided_parameters = DividedParameters(file_);
+  result_.computed_parameters = ComputedParameters(file_);
   result_.names_attributes = IsTracedByTorch(file_.proto);
   FindUpdated(graphs);
   FindDetached();

@@ -7,6 +7,7 @@
 
 #include "compiler/onnx/equal_elements.h"
 #include "compiler/onnx/module_signature.h"
+#include "compiler/onnx/torch_source.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -85,6 +86,31 @@ std::map<std::string, std::string> DividedParameters(const ModelFile& file) {
     }
   }
   return warnings;
+}
+
+std::map<std::string, std::string> ComputedParameters(const ModelFile& file) {
+  // The operators of torch.export's graph that move elements. What is called val_7 may be anything.
+  static const std::set<std::string_view> forms = {
+      "alias",   "cat",    "chunk",    "clone",  "contiguous", "detach", "expand", "expand_as", "flatten",   "flip",     "getitem", "index",
+      "movedim", "narrow", "permute",  "repeat", "reshape",    "roll",   "select", "slice",     "split",     "squeeze",  "stack",   "t",
+      "tile",    "to",     "_to_copy", "unbind", "unflatten",  "unfold", "val",    "view",      "transpose", "unsqueeze"};
+  const onnx::GraphProto& graph = file.proto.graph();
+  const ModuleSignature module(graph);
+  NameSet initializers;
+  for (const onnx::TensorProto& tensor : graph.initializer()) initializers.insert(tensor.name());
+  std::map<std::string, std::string> computed;
+  for (const onnx::ValueInfoProto& info : graph.value_info()) {
+    const std::string& name = info.name();
+    const bool is_named = module.parameters.contains(name) || module.others.contains(name) || name.find_first_of("./") != std::string::npos;
+    if (is_named || !initializers.contains(name) || forms.contains(CallName(name).base)) continue;
+    std::string parameters;
+    for (const std::string& source : SourcesOf(info)) {
+      if (!module.parameters.contains(source) || initializers.contains(source)) continue;
+      parameters += (parameters.empty() ? "" : " and ") + Escaped(source, 80);
+    }
+    if (!parameters.empty()) computed.emplace(name, std::move(parameters));
+  }
+  return computed;
 }
 
 }  // namespace gradloom

@@ -15,4 +15,8 @@ std::map<std::string, bool> ModuleParameters(const ModelFile& file);
 // them (for example transposed for another reader), or in two such values. By the name of the computed value.
 std::map<std::string, std::string> DividedParameters(const ModelFile& file);
 
+// The initializers that the exporter computed of parameters that the file lacks (1 + weight, weight * mask), with the names of these. Not
+// those that only have the elements in another form or place, which are trained as in the module.
+std::map<std::string, std::string> ComputedParameters(const ModelFile& file);
+
 }  // namespace gradloom

@@ -129,6 +129,12 @@ class MergedTest(unittest.TestCase):
         self.assertIn("the file lacks 1 parameter of the module (gone)",
                       self.check_with("norms", lambda text: text + "\np_gone: PARAMETER target='gone'\n"))
 
+    def test_tensors_computed_of_parameters_are_named(self):
+        text = run(["check", path_of("computed", "default")]).stdout
+        self.assertIn("2 tensors trained in place of parameters of the module, of which the exporter computed them: "
+                      "'add_1' of scale, 'mul_2' of weight; ", text)
+        self.assertNotIn("of the module, of which", run(["check", path_of("forms", "default")]).stdout)
+
     def test_signature_without_lines(self):
         # The time to read it does not grow with its square.
         self.check_with("words", lambda text: text + "".join(f" p{i}: PARAMETER target='w{i}'" for i in range(20_000)))

@@ -315,6 +315,23 @@ class Attention(nn.Module):
     shape = (4, 6)
 
 
+class Computed(nn.Module):
+    """Parameters of which the default exporter computes what the module reads: as in the RMSNorm of Gemma, under a mask, in another form."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.weight, self.shift = nn.Parameter(torch.randn(6) / 8), nn.Parameter(torch.randn(6, 6)), nn.Parameter(torch.randn(6))
+        self.register_buffer("mask", torch.ones(6, 6).tril())
+        self.out = nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * (1.0 + self.scale)
+        return self.out((x @ (self.weight * self.mask)).tanh() + self.shift.view(1, 6))
+
+    shape = (6,)
+    only_default = True
+
+
 class SharedBlock(nn.Module):
     """A block with a layer that others have too, and one that it gets the result of."""
 
@@ -412,7 +429,7 @@ if __name__ == "__main__":
     modules = {
         "norms": Norms, "layers": Layers, "images": Images, "blocks": Blocks, "words": Words, "constants": Constants, "forms": Forms,
         "branches": Branches, "detached": Detached, "modulated": Modulated, "parallel": Parallel, "shared": Shared,
-        "attention": Attention
+        "attention": Attention, "computed": Computed
     }
     for name in sys.argv[1:] or modules:
         record(name, modules[name])
