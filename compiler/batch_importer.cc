@@ -117,8 +117,13 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
     // Must run before the parameters are chosen, which depends on where gradients pass.
     GraphBuilder builder(*made->imported.graph, rules_);
     PassThroughFakeQuantize(builder);
+    GiveSurrogates(builder, made->imported);
   }
+  const bool reports = report_.trained.empty() && report_.frozen.empty() && !options_.recipe.UsesFileAlgorithm();
+  const std::vector<std::string> steps = reports ? StepNames(*made->imported.graph) : std::vector<std::string>();
+  const std::unique_ptr<Graph> read = steps.empty() ? nullptr : made->imported.graph->Clone();
   TrainableChoice choice = ChooseTrained(made->imported);
+  if (read != nullptr) WarnOfSteps(*read, steps, choice, made->imported);
   Tie(made->imported, choice);
   if (reading.detach && !options_.recipe.UsesFileAlgorithm()) {
     GraphBuilder builder(*made->imported.graph, rules_);
@@ -194,9 +199,18 @@ void BatchImporter::SetInitial(Graph& graph) {
 
 namespace {
 
+// With what ChooseTrainable says of a constant from which no gradient comes back.
+constexpr char kNoPath[] = "no differentiable path";
+
 // Whether a tensor stays fixed by what it holds, although it is a parameter of the module. Some modules keep sinusoid tables and filters of
 // consecutive integers as parameters without a gradient, which a file does not tell.
 bool IsFixedByContent(const std::string& why) { return why.starts_with("a table of sines") || why.starts_with("consecutive integers"); }
+
+std::string ShortList(const std::vector<std::string>& names) {
+  Listing list(6);
+  for (const std::string& name : names) list.Add(Escaped(name, 80));
+  return list.text();
+}
 
 // The file's notes on which tensors are parameters or buffers of the module take precedence over what their use suggests.
 TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std::map<std::string, bool>& noted) {
@@ -204,7 +218,7 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
   const TrainableChoice by_use = ChooseTrainable(*graph.Clone(), options);
   std::map<std::string, std::string> reasons;
   const std::vector<std::string> asked = options.trainable;
-  const auto fixed = [](const std::string& why) { return why.starts_with("no differentiable path") || IsFixedByContent(why); };
+  const auto fixed = [](const std::string& why) { return why.starts_with(kNoPath) || IsFixedByContent(why); };
   for (const auto& [name, why] : by_use.frozen) {
     const auto found = noted.find(name);
     if (found == noted.end() || !found->second || fixed(why) || MatchesAnyPattern(options.freeze, name)) continue;
@@ -254,13 +268,16 @@ void WarnOfComputed(ImportedGraph& imported, const TrainableChoice& choice) {
 
 }  // namespace
 
+TrainableOptions BatchImporter::OptionsOf(const ImportedGraph& imported) const {
+  const Recipe& recipe = options_.recipe;
+  return {recipe.trainable, recipe.freeze, recipe.only, imported.node_constants, imported.names_attributes};
+}
+
 // If the file has its own algorithm, the tensors that it updates are trained.
 TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
   const Recipe& recipe = options_.recipe;
   if (!recipe.UsesFileAlgorithm()) {
-    TrainableChoice choice = ChooseByNotes(
-        *imported.graph, TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants, imported.names_attributes},
-        imported.module_parameters);
+    TrainableChoice choice = ChooseByNotes(*imported.graph, OptionsOf(imported), imported.module_parameters);
     WarnOfFixed(imported, choice);
     WarnOfComputed(imported, choice);
     return choice;
@@ -279,6 +296,56 @@ TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
       choice.frozen.emplace_back(value.name, "not updated by the file's algorithm");
   }
   return choice;
+}
+
+void BatchImporter::GiveSurrogates(GraphBuilder& builder, ImportedGraph& imported) const {
+  const std::vector<Surrogate>& surrogates = options_.recipe.surrogates;
+  if (surrogates.empty()) return;
+  const std::vector<std::string> steps = StepNames(builder.graph());
+  const std::vector<int64_t> given = PassSurrogates(builder, surrogates);
+  if (const auto unused = std::find(given.begin(), given.end(), 0); unused != given.end()) {
+    const std::string& pattern = surrogates[static_cast<size_t>(unused - given.begin())].pattern;
+    throw Error(ErrorCode::kConfig,
+                "--surrogate: the model has no step of a value that depends on a weight" +
+                    (pattern == "*" ? "" : " with a name like '" + Escaped(pattern) + "'") +
+                    ", or an earlier surrogate matches all of them",
+                "",
+                steps.empty() ? "steps are comparisons that are converted to numbers, and with straight_through signs and roundings"
+                              : "the model has: " + ShortList(steps));
+  }
+  // The reset of a neuron reads its spike, mostly detached and times a threshold of 1.
+  const std::vector<std::string> unsure = ReadThroughRemoved(model_, {steps.begin(), steps.end()});
+  if (unsure.empty()) return;
+  imported.warnings.push_back(
+      Counted(std::ssize(unsure), "node reads a step", "nodes read steps") +
+      " in place of the result of an operator that the exporter has removed, with any detach() before it (" + ShortList(unsure) +
+      "), so gradients pass: export with optimize=False, or name each of these that the module detaches with --detach VALUE@NODE");
+}
+
+// Weights that would be trained if gradients passed steps: those of a spiking network before its last layer.
+void BatchImporter::WarnOfSteps(Graph& read, const std::vector<std::string>& steps, const TrainableChoice& choice,
+                                ImportedGraph& imported) const {
+  // A bound that is compared with other values is mostly a fixed number.
+  std::set<std::string> unpassed, bounds;
+  for (const Node& node : read.nodes) {
+    if (node.op != "Greater" && node.op != "GreaterOrEqual" && node.op != "Less" && node.op != "LessOrEqual") continue;
+    for (ValueId id : node.inputs) bounds.insert(read.value(id).name);
+  }
+  for (const auto& [name, why] : choice.frozen) {
+    if (why.starts_with(kNoPath) && !bounds.contains(name)) unpassed.insert(name);
+  }
+  GraphBuilder builder(read, rules_);
+  PassSurrogates(builder, {{.kind = SurrogateKind::kStraightThrough}});
+  std::vector<std::string> lost;
+  for (const auto& [name, why] : ChooseByNotes(read, OptionsOf(imported), imported.module_parameters).trained) {
+    if (unpassed.contains(name)) lost.push_back(name);
+  }
+  if (lost.empty()) return;
+  imported.warnings.push_back(
+      Counted(std::ssize(lost), "weight is", "weights are") + " not trained (" + ShortList(lost) +
+      "): " + (lost.size() == 1 ? "it reaches" : "they reach") + " the outputs only through steps such as '" + Escaped(steps[0]) +
+      "', which pass no gradient; if the module defines a surrogate gradient for them, as spiking networks do, no file records it: use "
+      "--surrogate, such as 'atan(2)'");
 }
 
 void BatchImporter::Tie(ImportedGraph& imported, TrainableChoice& choice) {

@@ -41,6 +41,10 @@ class BatchImporter {
   void ReadKeptState(Graph& graph) const;
   void ReadAverages(Graph& graph) const;
   void SetInitial(Graph& graph);
+  void GiveSurrogates(GraphBuilder& builder, ImportedGraph& imported) const;
+  // `read`: the graph before the choice, which is changed.
+  void WarnOfSteps(Graph& read, const std::vector<std::string>& steps, const TrainableChoice& choice, ImportedGraph& imported) const;
+  TrainableOptions OptionsOf(const ImportedGraph& imported) const;
   TrainableChoice ChooseTrained(ImportedGraph& imported) const;
   void Tie(ImportedGraph& imported, TrainableChoice& choice);
   // `vectors`: StoredVectors of the trained ones.

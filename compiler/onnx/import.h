@@ -229,6 +229,19 @@ struct ImportedGraph {
 // Whether the model's exporter writes nothing for detached values: PyTorch's older exporter and tf2onnx.
 bool LosesDetached(const Model& model);
 
+// Nodes that come from the forward() of autograd functions (torch.autograd.Function) in the module's code, and the first line of code of
+// each source file, such as "surrogate.py:190". Their backward() may be anything, and no file has it. Only files of
+// torch.onnx.export(dynamo=True) tell.
+struct FunctionCode {
+  int64_t nodes = 0;
+  std::vector<std::string> places;
+};
+FunctionCode CodeOfFunctions(const Model& model);
+
+// The nodes that read one of the values in place of the result of an operator that PyTorch's exporter has removed, as VALUE@NODE. If that
+// operator read the result of a detach(), nothing tells.
+std::vector<std::string> ReadThroughRemoved(const Model& model, const std::set<std::string>& values);
+
 // The model as a graph at opset kOpset with all shapes known. Initializers, and tensors of Constant nodes, are constants under their ONNX
 // names (for a Constant node the name of its output). Graph inputs and outputs keep their names. A node's origin is its ONNX name (or, if
 // it has none, its operator and first output) after the path of calls that leads to it. Functions are inlined. Branches and sequences that

@@ -69,6 +69,49 @@ std::vector<std::string_view> NamesOfCall(std::string_view line) {
   return names;
 }
 
+// File "net.py", line 7, in forward
+//     return self.fc(x)
+std::vector<CodeFrame> FramesOf(const onnx::NodeProto& node) {
+  constexpr std::string_view kFile = "File \"", kLine = "\", line ", kFunction = ", in ";
+  std::string_view trace = NoteOf(node, "pkg.torch.onnx.stack_trace");
+  std::vector<CodeFrame> frames;
+  for (size_t begin = trace.find(kFile); begin != std::string_view::npos; begin = trace.find(kFile)) {
+    trace.remove_prefix(begin + kFile.size());
+    const size_t end = trace.find('\n'), line = trace.find(kLine);
+    const std::string_view first = trace.substr(0, end);
+    if (end == std::string_view::npos || line >= end) continue;
+    const size_t function = first.find(kFunction, line + kLine.size());
+    if (function == std::string_view::npos) continue;
+    const size_t number = line + kLine.size();
+    CodeFrame frame{first.substr(0, line), first.substr(number, function - number), first.substr(function + kFunction.size()), {}};
+    trace.remove_prefix(end + 1);
+    frame.text = trace.substr(0, trace.find('\n'));
+    frame.text.remove_prefix(std::min(frame.text.find_first_not_of(' '), frame.text.size()));
+    frames.push_back(frame);
+  }
+  return frames;
+}
+
+std::optional<CodeFrame> FunctionFrame(const onnx::NodeProto& node) {
+  // ['net.Net', 'net.Layer', 'aten.relu.default']
+  const std::string_view classes = NoteOf(node, "pkg.torch.onnx.class_hierarchy");
+  if (classes.empty()) return std::nullopt;
+  int64_t modules = 0;
+  for (size_t at = classes.find("', '"); at != std::string_view::npos; at = classes.find("', '", at + 1)) ++modules;
+  std::optional<CodeFrame> innermost;
+  for (const CodeFrame& frame : FramesOf(node)) {
+    // Those of PyTorch's exporter and of its checkpoints call the module's.
+    const bool of_torch =
+        frame.file.find("/torch/_dynamo/") != std::string_view::npos || frame.file.ends_with("/torch/utils/checkpoint.py");
+    if (frame.function != "forward" || of_torch) continue;
+    --modules;
+    // The next one is that of the same module, or of a class that it inherits from.
+    if (frame.text.find(".forward(") != std::string_view::npos) ++modules;
+    innermost = frame;
+  }
+  return modules < 0 ? innermost : std::nullopt;
+}
+
 // The second to last one of ['', 'blocks', 'blocks.0', 'mul_1'], where the last one is the call.
 std::optional<std::string_view> ModuleOf(const onnx::NodeProto& node) {
   const std::string_view scopes = NoteOf(node, kTorchScopes);
@@ -101,6 +144,21 @@ std::optional<int64_t> PaddingRow(const onnx::NodeProto& node) {
   return error == std::errc() && end == text.data() + text.size() && row >= 0 ? std::optional(row) : std::nullopt;
 }
 
+std::set<std::string_view> ValueNames(const onnx::GraphProto& graph) {
+  std::set<std::string_view> names;
+  for (const auto& tensor : graph.initializer()) names.insert(tensor.name());
+  for (const auto& node : graph.node()) names.insert(node.output().begin(), node.output().end());
+  for (const auto* infos : {&graph.input(), &graph.output()}) {
+    for (const onnx::ValueInfoProto& info : *infos) {
+      names.insert(info.name());
+      for (const auto& note : info.metadata_props()) {
+        if (note.key() == "pkg.torch.onnx.original_node_name") names.insert(note.value());
+      }
+    }
+  }
+  return names;
+}
+
 TorchCall::TorchCall(std::string_view source) {
   constexpr std::string_view kTarget = "target=torch.ops.aten.", kArguments = "(args = (", kKeywords = "), kwargs = {";
   const size_t target = source.find(kTarget), list = source.find(kArguments), first = list + kArguments.size();
@@ -119,6 +177,15 @@ TorchCall::TorchCall(std::string_view source) {
     parameters.push_back(piece.substr(0, colon));
     AddOperand(Stripped(piece.substr(colon + 2)), operands);
   }
+}
+
+std::vector<std::string_view> TorchCall::RemovedOperands(const std::set<std::string_view>& names) const {
+  std::vector<std::string_view> removed;
+  for (const std::string_view name : operands) {
+    const bool placeholder = name.starts_with("p_") || name.starts_with("b_") || name.starts_with("c_");
+    if (!name.empty() && !placeholder && !names.contains(name)) removed.push_back(name);
+  }
+  return removed;
 }
 
 std::string_view TorchCall::family() const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +29,15 @@ struct CallName {
 // The names in such a line, without %: its own first, then those of values, and those that stand for the module's tensors.
 std::vector<std::string_view> NamesOfCall(std::string_view line);
 
+// A place in the code of the module from which a node comes.
+struct CodeFrame {
+  std::string_view file, line, function;
+  std::string_view text;  // the line of code
+};
+
+// From the module's forward() to the innermost function of that name. Empty: the file does not say.
+std::vector<CodeFrame> FramesOf(const onnx::NodeProto& node);
+
 // The row of a table without a gradient (padding_idx), if the node is a lookup of an nn.Embedding that has one:
 // ... aten.embedding.default](args = (%p_weight, %ids, 0), kwargs = {})
 std::optional<int64_t> PaddingRow(const onnx::NodeProto& node);
@@ -41,10 +51,21 @@ struct TorchCall {
 
   explicit TorchCall(std::string_view source);
 
+  // The operands that are neither among the names nor a parameter, buffer or constant of the module: the exporter has removed the operators
+  // that made them, and the node reads what these read.
+  std::vector<std::string_view> RemovedOperands(const std::set<std::string_view>& names) const;
+
   // "conv" for conv2d, convolution, conv_transpose1d; "layer_norm" for native_layer_norm; "batch_norm" for
   // _native_batch_norm_legit_no_training; and so on. Otherwise the operator.
   std::string_view family() const;
 };
+
+// The innermost place if more functions called forward() led to the node than modules: then one of them is no module's, but that of an
+// autograd function, which has a backward() of its own.
+std::optional<CodeFrame> FunctionFrame(const onnx::NodeProto& node);
+
+// The names of all values of the graph, and of its inputs and outputs in torch.export's graph.
+std::set<std::string_view> ValueNames(const onnx::GraphProto& graph);
 
 // Whether an argument is a constant of the code: None, a number, or a tensor from torch.zeros and the like ("%zeros_1").
 bool IsConstantOfCode(std::string_view argument);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/passes/gradient/surrogates.h"
 #include "compiler/passes/loss/add_loss.h"
 #include "compiler/passes/loss/loss_scale.h"
 #include "compiler/passes/update/add_optimizer.h"
@@ -44,7 +45,8 @@ struct Recipe {
   std::vector<std::string> trainable;
   std::vector<std::string> freeze;
   std::optional<std::vector<std::string>> only;
-  bool tie = true;  // a matrix that the file has twice, once transposed, is trained as one; not with `only`
+  std::vector<Surrogate> surrogates;  // gradients of step functions
+  bool tie = true;                    // a matrix that the file has twice, once transposed, is trained as one; not with `only`
 
   bool fetch_gradients = false;  // each step also returns "grad/<parameter>", before clipping
   bool fetch_outputs = false;    // training entries also return the model's outputs

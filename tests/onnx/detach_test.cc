@@ -102,6 +102,46 @@ TEST(Import, RejectsUnknownDetachedNames) {
   has(refused(""), "VALUE@NODE");
 }
 
+namespace {
+
+void AddNote(onnx::NodeProto& node, const std::string& key, const std::string& value) {
+  onnx::StringStringEntryProto* note = node.add_metadata_props();
+  note->set_key("pkg.torch.onnx." + key);
+  note->set_value(value);
+}
+
+std::string Frame(const std::string& file, const std::string& code) {
+  return "  File \"" + file + "\", line 7, in forward\n    " + code + "\n";
+}
+
+}  // namespace
+
+// The forward() of a torch.autograd.Function is one more than there are modules.
+TEST(Import, CodeOfAutogradFunctions) {
+  const auto code = [](const std::string& classes, const std::string& trace) {
+    onnx::ModelProto model;
+    EXPECT_TRUE(onnx::OnnxParser::Parse(model, Onnx("g (float[2] x) => (float[2] y) { y = Neg (x) }").c_str()).IsOK());
+    onnx::NodeProto& node = *model.mutable_graph()->mutable_node(0);
+    AddNote(node, "class_hierarchy", classes);
+    AddNote(node, "stack_trace", trace);
+    return CodeOfFunctions(Model::FromBytes(model.SerializeAsString(), "functions"));
+  };
+  const std::string net = Frame("/home/net.py", "return self.layer(x)"), layer = Frame("/home/net.py", "return Step.apply(x)");
+  const std::string step = Frame("/home/steps.py", "return (x > 0).float()"), two = "['net.Net', 'net.Layer', 'aten.neg.default']";
+  EXPECT_EQ(code(two, net + layer).nodes, 0);
+  ASSERT_EQ(code(two, net + layer + step).nodes, 1);
+  EXPECT_EQ(code(two, net + layer + step).places, std::vector<std::string>{"steps.py:7"});
+  // A module that calls what it inherits, and PyTorch's own functions.
+  EXPECT_EQ(code(two, net + Frame("net.py", "return super().forward(x)") + layer).nodes, 0);
+  EXPECT_EQ(code(two, Frame("/lib/torch/_dynamo/functional_export.py", "res = self._export_root(*args)") + net + layer).nodes, 0);
+  EXPECT_EQ(code(two, net + Frame("/lib/torch/utils/checkpoint.py", "outputs = run_function(*args)") + layer).nodes, 0);
+  // Broken notes.
+  for (const std::string& trace :
+       {std::string(), std::string("File \""), std::string("File \"a\", line 3, in"), net.substr(0, 25), net + "File \"x"})
+    EXPECT_EQ(code(two, trace).nodes, 0) << trace;
+  EXPECT_EQ(code("", net + layer + step).nodes, 0);
+}
+
 // The row of nn.Embedding's padding_idx.
 TEST(Import, PaddingRowsHaveNoGradient) {
   const auto operators_of = [](const std::string& text, const std::string& arguments, ImportOptions options = {}) {

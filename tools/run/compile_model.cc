@@ -13,6 +13,7 @@
 #include "tools/run/options/recipe.h"
 #include "tools/run/plan_recipe.h"
 #include "tools/run/views/device_forecast.h"
+#include "tools/run/views/function_note.h"
 #include "tools/run/views/weight_notes.h"
 
 namespace gradloom {
@@ -96,6 +97,8 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
   KeepRecipe(configuration, made.plan);
   CheckMemoryLimit(configuration, model, options, made.plan);
   for (std::string& line : WeightNotes(model, made.plan)) made.notes.push_back(std::move(line));
+  if (const std::string line = FunctionNote(model); !line.empty() && !configuration.has_value("model.surrogate"))
+    made.notes.push_back(line);
   if (const std::string line = TailLine(made.report, options.recipe.device); !line.empty()) made.notes.push_back(line);
   if (const std::string line = RecomputedLine(made.report, options.recipe.recompute); !line.empty()) made.notes.push_back(line);
   if (!requests.only_check) AddForecast(configuration, model, options, made.plan, made.report, made.notes);

@@ -28,6 +28,7 @@
 #include "tools/run/plan_recipe.h"
 #include "tools/run/train/job.h"
 #include "tools/run/views/device_forecast.h"
+#include "tools/run/views/function_note.h"
 #include "tools/run/views/obstacles.h"
 #include "tools/run/views/weight_notes.h"
 #include "tools/screen/shell_word.h"
@@ -247,13 +248,18 @@ class SetUpWork {
     const bool evaluates = made_.data.eval.rows() > 0;
     made_.options.loss_weight = LossWeightOf(made_.plan->losses, made_.data.train, evaluates ? &made_.data.eval : nullptr);
     for (std::string& line : WeightNotes(model_, *made_.plan)) made_.notes.push_back(std::move(line));
+    if (const std::string line = FunctionNote(model_); !line.empty() && !configuration_.has_value("model.surrogate"))
+      made_.notes.push_back(line);
     if (const std::string line = TailLine(made_.report, compile_.recipe.device); !line.empty()) made_.notes.push_back(line);
     if (const std::string line = RecomputedLine(made_.report, compile_.recipe.recompute); !line.empty()) made_.notes.push_back(line);
     AddForecast(configuration_, model_, compile_, *made_.plan, made_.report, made_.notes);
     made_.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (made_.report.trained_elements > 0) return;
+    const auto is_of_steps = [](const std::string& warning) { return warning.find("--surrogate") != std::string::npos; };
+    const auto steps = std::ranges::find_if(made_.report.warnings, is_of_steps);
     throw Error(ErrorCode::kConfig, "there is nothing to train: every weight of the model is frozen", Escaped(made_.model_path, 4096),
-                "gradloom check " + ShellWord(made_.model_path) + "   explains each");
+                (steps == made_.report.warnings.end() ? "" : *steps + "   ") + "gradloom check " + ShellWord(made_.model_path) +
+                    "   explains each");
   }
 
   Configuration& configuration_;

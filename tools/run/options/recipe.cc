@@ -10,6 +10,7 @@
 #include "tools/run/options/named_devices.h"
 #include "tools/run/options/node_placement.h"
 #include "tools/run/options/optimizer_options.h"
+#include "tools/run/options/surrogates.h"
 #include "tools/run/views/mode_notes.h"
 
 namespace gradloom {
@@ -33,10 +34,11 @@ LossScale LossScaleOf(const std::string& text, Precision precision) {
 
 void CheckOwnAlgorithm(const Configuration& configuration, const Recipe& recipe) {
   if (!recipe.UsesFileAlgorithm()) return;
-  if (configuration.has_value("model.detach")) {
-    throw Error(ErrorCode::kConfig, "--detach cannot be combined with the file's own training algorithm, which fixes the gradients",
-                Escaped(configuration.origin("model.detach").place, 4096),
-                "use --loss NAME to train with Gradloom's losses and optimizers");
+  for (const char* key : {"model.detach", "model.surrogate"}) {
+    if (!configuration.has_value(key)) continue;
+    throw Error(ErrorCode::kConfig,
+                std::string(FindKey(key)->flag) + " cannot be combined with the file's own training algorithm, which fixes the gradients",
+                Escaped(configuration.origin(key).place, 4096), "use --loss NAME to train with Gradloom's losses and optimizers");
   }
   for (const Key& key : Keys()) {
     if (!IsChanged(configuration, key) || !(key.section() == "optimizer" || key.section() == "schedule")) continue;
@@ -62,6 +64,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
           [&] { recipe.loss_scale = LossScaleOf(configuration.Text("train.loss_scale"), recipe.precision); });
   recipe.freeze = configuration.Texts("model.freeze");
   recipe.trainable = configuration.Texts("model.trainable");
+  recipe.surrogates = SurrogatesOf(configuration);
   recipe.tie = !configuration.Switch("model.no_tie");
   const NamedDevices named = DevicesOf(configuration, notes);
   recipe.device = named.devices.kind;
