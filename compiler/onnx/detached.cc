@@ -56,6 +56,26 @@ DetachedValues::DetachedValues(const onnx::ModelProto& model) : jax_(model.produ
   for (const auto& tensor : model.graph().initializer()) constants.insert(tensor.name());
   Search(model.graph().node(), constants);
   for (const onnx::FunctionProto& function : model.functions()) Search(function.node(), {});
+  FindRemoved(model.graph());
+}
+
+// A detach() whose result only an operator read that the exporter has removed, too: x.detach().clone() leaves a node that reads x as
+// %clone. So does x.clone(); but the line of code tells them apart, if no node of that line names the detached value itself.
+void DetachedValues::FindRemoved(const onnx::GraphProto& graph) {
+  std::map<std::string_view, std::vector<const onnx::NodeProto*>> lines;
+  for (const onnx::NodeProto& node : graph.node()) {
+    const std::vector<CodeFrame> frames = FramesOf(node);
+    if (!frames.empty() && frames.back().text.find(".detach()") != std::string_view::npos) lines[frames.back().text].push_back(&node);
+  }
+  if (lines.empty()) return;
+  const std::set<std::string_view> names = ValueNames(graph);
+  for (const auto& [line, nodes] : lines) {
+    const auto names_detached = [](const onnx::NodeProto* node) { return TorchSource(*node).find("%detach") != std::string_view::npos; };
+    if (std::ranges::any_of(nodes, names_detached)) continue;
+    for (const onnx::NodeProto* node : nodes) {
+      if (!TorchCall(TorchSource(*node)).RemovedOperands(names).empty()) ambiguous_.push_back(node->name());
+    }
+  }
 }
 
 bool DetachedValues::IsDetach(const onnx::NodeProto& identity) const {

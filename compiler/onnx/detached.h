@@ -30,6 +30,7 @@ class DetachedValues {
   struct Source;
 
   void Search(const NodeList& nodes, const std::set<std::string>& constants);
+  void FindRemoved(const onnx::GraphProto& graph);
   void Resolve(const Source& source, const std::set<std::string>& constants);
 
   bool jax_;

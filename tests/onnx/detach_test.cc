@@ -116,6 +116,40 @@ std::string Frame(const std::string& file, const std::string& code) {
 
 }  // namespace
 
+// x.detach().clone(): the exporter has removed both, and the node reads x as %clone.
+TEST(Import, DetachedValuesWhoseReadersWereRemoved) {
+  const auto warnings = [](const std::string& operand, const std::string& code, const std::string& other = "") {
+    onnx::ModelProto model;
+    const std::string text = Onnx(
+        "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { tanh = Mul (x, w) sigmoid = Sigmoid (tanh) mul = "
+        "Mul (tanh, sigmoid) y = Neg (mul) }");
+    EXPECT_TRUE(onnx::OnnxParser::Parse(model, text.c_str()).IsOK());
+    onnx::NodeProto& sigmoid = *model.mutable_graph()->mutable_node(1);
+    sigmoid.set_name("node_sigmoid");
+    AddNote(sigmoid, "fx_node",
+            "%sigmoid : [num_users=1] = call_function[target=torch.ops.aten.sigmoid.default](args = (" + operand + ",), kwargs = {})");
+    AddNote(sigmoid, "stack_trace", Frame("net.py", code));
+    onnx::NodeProto& mul = *model.mutable_graph()->mutable_node(2);
+    if (!other.empty()) {
+      AddNote(mul, "fx_node",
+              "%mul : [num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%tanh, " + other + "), kwargs = {})");
+      AddNote(mul, "stack_trace", Frame("net.py", code));
+    }
+    return Import(Model::FromBytes(model.SerializeAsString(), "detached"), {}).warnings;
+  };
+  const std::string detaches = "return h * torch.sigmoid(h.detach().clone())";
+  ASSERT_EQ(warnings("%clone", detaches).size(), 1U);
+  EXPECT_NE(warnings("%clone", detaches)[0].find("1 node reads a value that the module detached"), std::string::npos);
+  EXPECT_NE(warnings("%clone", detaches)[0].find("'node_sigmoid'"), std::string::npos);
+  // Without a detach() in the line, of a value that the file has, of a parameter, and where another node of the line reads what is
+  // detached.
+  EXPECT_EQ(warnings("%clone", "return h * torch.sigmoid(h.clone())").size(), 0U);
+  EXPECT_EQ(warnings("%tanh", detaches).size(), 0U);
+  EXPECT_EQ(warnings("%p_w", detaches).size(), 0U);
+  EXPECT_EQ(warnings("%view", detaches, "%detach").size(), 0U);
+  EXPECT_EQ(warnings("%clone", detaches, "%sigmoid").size(), 1U);
+}
+
 // The forward() of a torch.autograd.Function is one more than there are modules.
 TEST(Import, CodeOfAutogradFunctions) {
   const auto code = [](const std::string& classes, const std::string& trace) {
