@@ -441,16 +441,9 @@ TEST(Optimizers, PaddingStaysZero) {
   std::mt19937_64 random(TestSeed());
   OperandType p = Float({20, 3});
   p.layout = Layout{.order = {}, .blocks = {{0, 16}}};
-  for (const auto& [op, states] : {std::pair("Sgd", 1),
-                                   {"Adam", 2},
-                                   {"NAdam", 2},
-                                   {"RAdam", 2},
-                                   {"Lion", 1},
-                                   {"RmsProp", 1},
-                                   {"Adagrad", 1},
-                                   {"Adadelta", 2},
-                                   {"Adamax", 2},
-                                   {"MovingAverage", 0}}) {
+  const std::pair<const char*, int> rules[] = {{"Sgd", 1},     {"Adam", 2},    {"NAdam", 2},    {"RAdam", 2},  {"Lion", 1},
+                                               {"RmsProp", 1}, {"Adagrad", 1}, {"Adadelta", 2}, {"Adamax", 2}, {"MovingAverage", 0}};
+  for (const auto& [op, states] : rules) {
     for (const double eps : {1e-8, 0.0}) {
       KernelCall call =
           Call(op, "gradloom", {p, p, Float({}), Plain(DType::kInt64, {}), OperandType{}, OperandType{}}, {p}, {{"eps", eps}});
