@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstddef>
 #include <system_error>
+#include <utility>
 
 #include "compiler/onnx/proto_convert.h"
 
@@ -75,19 +76,21 @@ std::vector<CodeFrame> FramesOf(const onnx::NodeProto& node) {
   constexpr std::string_view kFile = "File \"", kLine = "\", line ", kFunction = ", in ";
   std::string_view trace = NoteOf(node, "pkg.torch.onnx.stack_trace");
   std::vector<CodeFrame> frames;
-  for (size_t begin = trace.find(kFile); begin != std::string_view::npos; begin = trace.find(kFile)) {
-    trace.remove_prefix(begin + kFile.size());
-    const size_t end = trace.find('\n'), line = trace.find(kLine);
-    const std::string_view first = trace.substr(0, end);
-    if (end == std::string_view::npos || line >= end) continue;
-    const size_t function = first.find(kFunction, line + kLine.size());
-    if (function == std::string_view::npos) continue;
-    const size_t number = line + kLine.size();
-    CodeFrame frame{first.substr(0, line), first.substr(number, function - number), first.substr(function + kFunction.size()), {}};
-    trace.remove_prefix(end + 1);
-    frame.text = trace.substr(0, trace.find('\n'));
-    frame.text.remove_prefix(std::min(frame.text.find_first_not_of(' '), frame.text.size()));
-    frames.push_back(frame);
+  bool is_code = false;  // the line after that of a place
+  while (!trace.empty()) {
+    const size_t end = std::min(trace.find('\n'), trace.size());
+    std::string_view text = trace.substr(0, end);
+    trace.remove_prefix(std::min(end + 1, trace.size()));
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    if (std::exchange(is_code, false)) frames.back().text = text;
+    const size_t line = text.find(kLine), number = line + kLine.size();
+    const size_t function = line == std::string_view::npos ? line : text.find(kFunction, number);
+    if (!text.starts_with(kFile) || function == std::string_view::npos) continue;
+    frames.push_back({text.substr(kFile.size(), line - kFile.size()),
+                      text.substr(number, function - number),
+                      text.substr(function + kFunction.size()),
+                      {}});
+    is_code = true;
   }
   return frames;
 }

@@ -174,6 +174,11 @@ TEST(Import, CodeOfAutogradFunctions) {
        {std::string(), std::string("File \""), std::string("File \"a\", line 3, in"), net.substr(0, 25), net + "File \"x"})
     EXPECT_EQ(code(two, trace).nodes, 0) << trace;
   EXPECT_EQ(code("", net + layer + step).nodes, 0);
+  // The time to read one does not grow with its square.
+  std::string places;
+  for (int i = 0; i < 200'000; ++i) places += "File \"a";
+  EXPECT_EQ(code(two, places).nodes, 0);
+  EXPECT_EQ(code(two, places + "\n").nodes, 0);
 }
 
 // The row of nn.Embedding's padding_idx.
