@@ -103,6 +103,31 @@ TEST(GatherTail, MeansOverTheGlobalBatch) {
   ExpectGathers([](CompileOptions&) {}, kMeans);
 }
 
+// Both devices compute the statistics of one sample, and only one reads what is normalized with them.
+TEST(GatherTail, StatisticsOfOneSample) {
+  const Model model = ModelOf(R"(
+g (float[N, 2, 3] x) => (float[N, 3] z)
+<float[2, 3] w = {1, -2, 0.5, 1, 0.3, 2}, float[2] scale = {1, 0.5}, float[2] offset = {0.1, -0.2}, float[2] mean = {0, 0},
+ float[2] variance = {1, 1}, float[2, 3] v = {1, -2, 0.5, 1, 0.3, 2}> {
+  [a1] a1 = Mul (x, w)
+  [a2] a2 = BatchNormalization (a1, scale, offset, mean, variance)
+  [h1] h1 = ReduceMean <axes = [2], keepdims = 0> (a2)
+  [h2] z = MatMul (h1, v)
+})");
+  std::mt19937 random(5);
+  std::vector<Batch> batches;
+  for (int i = 0; i < 3; ++i) batches.push_back({{"x", Random(random, Shape{1, 2, 3})}, {"target", Classes(random, 1, 3)}});
+  const auto train = [&](int devices) {
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {1});
+    options.recipe.accumulate = 2;
+    options.recipe.fetch_gradients = false;
+    if (devices > 1) options.recipe.gather_to = 0;
+    if (devices > 1) options.recipe.place = {{"h*", 0}};
+    return Train(model, options, batches);
+  };
+  ExpectNear(train(1), train(2), 2e-5);
+}
+
 TEST(GatherTail, WeightsOfTheTailAreOnOneDevice) {
   CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 3, {9});
   options.recipe.gather_to = 1;

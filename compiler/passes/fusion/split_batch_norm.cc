@@ -10,14 +10,20 @@
 namespace gradloom {
 namespace {
 
-// Returns the results that are fetched or that only nodes read which cannot be fused with them.
-std::set<ValueId> ReadWhole(const Graph& graph) {
-  std::set<ValueId> whole(graph.outputs.begin(), graph.outputs.end());
-  for (const Node& node : graph.nodes) {
-    if (!CanFuse(graph, node)) ForEachUse(node, [&](ValueId id) { whole.insert(id); });
+// The values that nodes read which can be fused with them, and those that others read.
+struct Reads {
+  explicit Reads(const Graph& graph) : whole(graph.outputs.begin(), graph.outputs.end()) {
+    for (const Node& node : graph.nodes) {
+      std::set<ValueId>& reads = CanFuse(graph, node) ? pointwise : whole;
+      ForEachUse(node, [&](ValueId id) { reads.insert(id); });
+    }
   }
-  return whole;
-}
+  // Not if nothing reads it: of two devices that compute the same statistics, only one may have the readers.
+  bool ArePointwise(ValueId id) const { return pointwise.contains(id) && !whole.contains(id); }
+
+  std::set<ValueId> whole;  // or fetched
+  std::set<ValueId> pointwise;
+};
 
 bool IsTraining(const Node& node) { return node.domain == kGradloomDomain && node.op == "BatchNormTrain"; }
 
@@ -27,13 +33,13 @@ bool IsInference(const Node& node, DeviceKind device) {
          node.attributes.Int("training_mode", 0) == 0 && node.outputs.size() == 1;
 }
 
-bool IsSplit(const Graph& graph, const Node& node, const std::set<ValueId>& read_whole, DeviceKind device) {
+bool IsSplit(const Graph& graph, const Node& node, const Reads& reads, DeviceKind device) {
   if ((!IsTraining(node) && !IsInference(node, device)) || node.outputs[0] == kNoValue) return false;
   const DType dtype = graph.value(node.outputs[0]).dtype;
   const bool half = device == DeviceKind::kCuda && Is16BitFloat(dtype);
   const auto is_float = [&](ValueId id) { return graph.value(id).dtype == DType::kFloat32; };
   return (half || dtype == DType::kFloat32) && std::all_of(node.inputs.begin() + 1, node.inputs.end(), is_float) &&
-         !read_whole.contains(node.outputs[0]);
+         reads.ArePointwise(node.outputs[0]);
 }
 
 struct LineValues {
@@ -70,9 +76,9 @@ void Split(GraphBuilder& b, const Node& node) {
 }  // namespace
 
 void SplitBatchNorm(GraphBuilder& builder, DeviceKind device) {
-  const std::set<ValueId> read_whole = ReadWhole(builder.graph());
+  const Reads reads(builder.graph());
   RewriteNodes(builder, [&](const Node& node) {
-    const bool split = IsSplit(builder.graph(), node, read_whole, device);
+    const bool split = IsSplit(builder.graph(), node, reads, device);
     if (split) Split(builder, node);
     return split;
   });
