@@ -28,6 +28,11 @@ struct Origin {
 
   std::string first = "";  // of a recorded value: where it came from when it was recorded; empty: not known
 
+  // Whether this is a file, a plan or a run, and `other` a stronger source: a flag, or a later file.
+  bool IsFileUnder(const Origin& other) const {
+    return kind == OriginKind::kFile && (other.kind > OriginKind::kFile || (other.kind == OriginKind::kFile && other.file > file));
+  }
+
   // "default", "gradloom.toml:14:1", "--lr (over gradloom.toml:14:1)".
   std::string ToString() const;
   // The same, for a recorded value at the time when it was recorded, if that is known.

@@ -92,11 +92,7 @@ void PlaceNodes(const Configuration& configuration, const Model& model, const De
 }
 
 void DropUnfitPlacement(Configuration& configuration) {
-  const Origin& use = configuration.origin("devices.use");
-  const auto weaker = [&](const char* key) {
-    const Origin& origin = configuration.origin(key);
-    return origin.kind == OriginKind::kFile && (use.kind > OriginKind::kFile || (use.kind == OriginKind::kFile && use.file > origin.file));
-  };
+  const auto weaker = [&](const char* key) { return configuration.origin(key).IsFileUnder(configuration.origin("devices.use")); };
   if (!weaker("devices.place") && !weaker("devices.gather_to")) return;
   const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
   const int count = std::max(devices.count, 1);

@@ -111,9 +111,7 @@ std::vector<int64_t> MilestonesIn(const std::string& text, int64_t total_updates
 void DropOptionsOfOthers(Configuration& c) {
   for (const auto& [key, owners] : kOwnOptions) {
     const std::string chooser = ChooserOf(key);
-    const Origin &option = c.origin(key), &choice = c.origin(chooser);
-    const bool overridden = choice.kind > OriginKind::kFile || (choice.kind == OriginKind::kFile && choice.file > option.file);
-    if (option.kind == OriginKind::kFile && overridden && !IsListed(c.Text(chooser), owners)) c.Reset(key);
+    if (c.origin(key).IsFileUnder(c.origin(chooser)) && !IsListed(c.Text(chooser), owners)) c.Reset(key);
   }
 }
 
