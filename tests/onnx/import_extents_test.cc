@@ -14,13 +14,6 @@
 namespace gradloom {
 namespace {
 
-constexpr char kLinear[] = R"(
-linear (float[N, 5] x) => (float[N, 2] pred)
-<float[2, 5] w = {1,2,3,4,5,6,7,8,9,10}, float[2] b = {0.5, -1}>
-{
-  [fc] pred = Gemm <transB = 1> (x, w, b)
-})";
-
 TEST(ImportExtents, SymbolicDimensionsNeedAnExtent) {
   std::string message;
   EXPECT_EQ(FailureOf(Onnx(kLinear), {}, &message), ErrorCode::kConfig);

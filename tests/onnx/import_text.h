@@ -11,6 +11,14 @@
 
 namespace gradloom {
 
+// A linear layer of five inputs and two outputs.
+inline constexpr char kLinear[] = R"(
+linear (float[N, 5] x) => (float[N, 2] pred)
+<float[2, 5] w = {1,2,3,4,5,6,7,8,9,10}, float[2] b = {0.5, -1}>
+{
+  [fc] pred = Gemm <transB = 1> (x, w, b)
+})";
+
 // An opset 28 model with this main graph.
 inline std::string Onnx(const std::string& graph, int opset = 28) {
   return "<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) + "]>\n" + graph;
