@@ -92,27 +92,25 @@ void Adam(const KernelCall& call, const void* const* inputs, void* const* output
   });
 }
 
+// An optimizer with N states whose options do not decide which of them it has.
+template <size_t N, typename Options, typename F>
+void UpdateWith(const KernelCall& call, const void* const* inputs, void* const* outputs, const Options& options, F f) {
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) { UpdateAll<N, T>(call, inputs, outputs, options, f); });
+}
+
 void NAdam(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  const scalar::NAdamOptions options = NAdamOptionsOf(call.attributes);
-  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    UpdateAll<2, T>(call, inputs, outputs, options,
-                    [](const auto& step, T g, T& p, auto& s) { scalar::NAdamElement(step, g, p, s[0], s[1]); });
-  });
+  UpdateWith<2>(call, inputs, outputs, NAdamOptionsOf(call.attributes),
+                [](const auto& step, auto g, auto& p, auto& s) { scalar::NAdamElement(step, g, p, s[0], s[1]); });
 }
 
 void RAdam(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  const scalar::RAdamOptions options = RAdamOptionsOf(call.attributes);
-  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    UpdateAll<2, T>(call, inputs, outputs, options,
-                    [](const auto& step, T g, T& p, auto& s) { scalar::RAdamElement(step, g, p, s[0], s[1]); });
-  });
+  UpdateWith<2>(call, inputs, outputs, RAdamOptionsOf(call.attributes),
+                [](const auto& step, auto g, auto& p, auto& s) { scalar::RAdamElement(step, g, p, s[0], s[1]); });
 }
 
 void Lion(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  const scalar::LionOptions options = LionOptionsOf(call.attributes);
-  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    UpdateAll<1, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto& s) { scalar::LionElement(step, g, p, s[0]); });
-  });
+  UpdateWith<1>(call, inputs, outputs, LionOptionsOf(call.attributes),
+                [](const auto& step, auto g, auto& p, auto& s) { scalar::LionElement(step, g, p, s[0]); });
 }
 
 void RmsProp(const KernelCall& call, const void* const* inputs, void* const* outputs) {
@@ -136,43 +134,30 @@ void RmsProp(const KernelCall& call, const void* const* inputs, void* const* out
 }
 
 void Adagrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  const scalar::AdagradOptions options = AdagradOptionsOf(call.attributes);
-  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    UpdateAll<1, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto& s) { scalar::AdagradElement(step, g, p, s[0]); });
-  });
+  UpdateWith<1>(call, inputs, outputs, AdagradOptionsOf(call.attributes),
+                [](const auto& step, auto g, auto& p, auto& s) { scalar::AdagradElement(step, g, p, s[0]); });
 }
 
 void Adadelta(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  const scalar::AdadeltaOptions options = AdadeltaOptionsOf(call.attributes);
-  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    UpdateAll<2, T>(call, inputs, outputs, options,
-                    [](const auto& step, T g, T& p, auto& s) { scalar::AdadeltaElement(step, g, p, s[0], s[1]); });
-  });
+  UpdateWith<2>(call, inputs, outputs, AdadeltaOptionsOf(call.attributes),
+                [](const auto& step, auto g, auto& p, auto& s) { scalar::AdadeltaElement(step, g, p, s[0], s[1]); });
 }
 
 void Adamax(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  const scalar::AdamaxOptions options = AdamaxOptionsOf(call.attributes);
-  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    UpdateAll<2, T>(call, inputs, outputs, options,
-                    [](const auto& step, T g, T& p, auto& s) { scalar::AdamaxElement(step, g, p, s[0], s[1]); });
-  });
+  UpdateWith<2>(call, inputs, outputs, AdamaxOptionsOf(call.attributes),
+                [](const auto& step, auto g, auto& p, auto& s) { scalar::AdamaxElement(step, g, p, s[0], s[1]); });
 }
 
 void MovingAverage(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  const scalar::MovingAverageOptions options = MovingAverageOptionsOf(call.attributes);
-  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    UpdateAll<0, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto&) { scalar::MovingAverageElement(step, g, p); });
-  });
+  UpdateWith<0>(call, inputs, outputs, MovingAverageOptionsOf(call.attributes),
+                [](const auto& step, auto g, auto& p, auto&) { scalar::MovingAverageElement(step, g, p); });
 }
 
 // The direction replaces the parameter in UpdateAll. If the update is not applied, LambApply ignores the direction, so any finite value
 // will do.
 void LambDirection(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  const scalar::AdamOptions options = AdamOptionsOf(call.attributes);
-  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
-    UpdateAll<2, T>(call, inputs, outputs, options,
-                    [](const auto& step, T g, T& p, auto& s) { p = scalar::LambElement(step, g, p, s[0], s[1]); });
-  });
+  UpdateWith<2>(call, inputs, outputs, AdamOptionsOf(call.attributes),
+                [](const auto& step, auto g, auto& p, auto& s) { p = scalar::LambElement(step, g, p, s[0], s[1]); });
 }
 
 void LambApply(const KernelCall& call, const void* const* inputs, void* const* outputs) {
