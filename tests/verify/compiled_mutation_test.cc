@@ -150,7 +150,8 @@ TEST(CompiledMutations, AreRefusedOrChangeNothing) {
           }
           const std::string what = std::string(name) + " on " + std::to_string(parallel.devices) + " devices (" +
                                    std::to_string(parallel.stages) + " a copy) with " + std::to_string(parallel.streams) + " streams, " +
-                                   (parallel.gathers ? "gathering, " : "") + std::string(kind.name) + ", " + site;
+                                   (parallel.gathers ? "gathering, " : "") + (parallel.shards ? "sharing out states, " : "") +
+                                   std::string(kind.name) + ", " + site;
           const auto survivor = std::make_shared<const Plan>(mutant);
           for (uint64_t order = 0; order < kOrders; ++order) {
             try {

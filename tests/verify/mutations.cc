@@ -117,23 +117,33 @@ void EachCommunicationOfARank(const Plan& plan, const Visit& visit, F&& change) 
   }
 }
 
-// Whether a launch of a rank writes a state, of which each has the whole, that another rank holds as well.
-bool UpdatesShared(const Plan& plan, size_t rank, const Instruction& launch) {
+// Whether a launch of a rank writes a state of which each rank has the whole.
+bool Updates(const Plan& plan, size_t rank, const Instruction& launch, const StateTensor& state) {
   const Program& program = plan.programs[static_cast<size_t>(plan.entries[0].ranks[rank].program)];
-  const auto is_written = [&](const StateTensor& state) {
-    return std::any_of(launch.uses.begin(), launch.uses.end(), [&](const Use& use) {
-      if (use.access != Access::kWrite || use.buffer < 0) return false;
-      const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
-      return buffer.arena == Arena::kState && buffer.offset == state.offset && buffer.bytes > 0;
-    });
-  };
+  if (launch.kind != Kind::kLaunch || state.partial || !state.in_place(program.place)) return false;
+  return std::any_of(launch.uses.begin(), launch.uses.end(), [&](const Use& use) {
+    if (use.access != Access::kWrite || use.buffer < 0) return false;
+    const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
+    return buffer.arena == Arena::kState && buffer.offset == state.offset && buffer.bytes > 0;
+  });
+}
+
+// Whether a launch of a rank writes states, and another rank computes each of them as well. A rank to which the optimizer's state was shared
+// out may compute anything: the others receive the same.
+bool UpdatesShared(const Plan& plan, size_t rank, const Instruction& launch) {
+  bool updates = false;
   for (const StateTensor& state : plan.state) {
-    if (launch.kind != Kind::kLaunch || state.partial || !state.in_place(program.place) || !is_written(state)) continue;
-    for (size_t other = 0; other < plan.num_ranks(); ++other) {
-      if (other != rank && state.in_place(plan.PlaceOf(other))) return true;
+    if (!Updates(plan, rank, launch, state)) continue;
+    updates = true;
+    bool is_computed = false;
+    for (size_t other = 0; other < plan.num_ranks() && !is_computed; ++other) {
+      const Program& program = plan.programs[static_cast<size_t>(plan.entries[0].ranks[other].program)];
+      is_computed = other != rank && std::any_of(program.instructions.begin(), program.instructions.end(),
+                                                 [&](const Instruction& of_other) { return Updates(plan, other, of_other, state); });
     }
+    if (!is_computed) return false;
   }
-  return false;
+  return updates;
 }
 
 // Visits mutants in which an update changes on one rank only, which gets a copy of its program.
