@@ -62,6 +62,7 @@ NodePlacer::NodePlacer(Graph& graph, const std::vector<PlaceRule>& rules)
   }
   for (const Value& value : graph.values()) {
     next_of_.push_back(value.next_of);
+    is_constant_.push_back(value.role == Role::kConst);
     if (!IsKept(value)) continue;
     is_kept_[Index(value.id)] = true;
     KeptValue kept{.id = value.id};
@@ -107,9 +108,10 @@ void NodePlacer::Place(const std::vector<int>& stage_of_name) {
 void NodePlacer::Run(const Stages* given) {
   stage_.assign(Index(graph_.num_values()), kUnplaced);
   fitted_.assign(rules_.size(), false);
-  for (ValueId id : feeds_) At(id) = 0;
+  is_fed_.assign(Index(graph_.num_values()), false);
+  for (ValueId id : feeds_) is_fed_[Index(id)] = true;
   for (size_t i = 0; i < device_.size(); ++i) {
-    if (phase_[i] == Phase::kForward) Set(i, device_[i] >= 0 ? device_[i] : ByName(i));
+    if (phase_[i] == Phase::kForward) PlaceForward(i);
   }
   Inherit();
   KeepStates(given);
@@ -128,6 +130,19 @@ void NodePlacer::Run(const Stages* given) {
 void NodePlacer::Set(size_t node, int stage) {
   device_[node] = stage;
   for (ValueId id : values_.outputs(node)) At(id) = stage;
+}
+
+// Every stage is fed, so what is computed from feeds alone, such as the weights of a batch's labels, is placed where it is read (Inherit).
+// Otherwise feeds count as values of the first stage.
+void NodePlacer::PlaceForward(size_t node) {
+  const std::span<const ValueId> inputs = values_.inputs(node);
+  const auto is_fed = [&](ValueId id) { return is_fed_[Index(id)]; };
+  const bool reads_feeds = std::any_of(inputs.begin(), inputs.end(), is_fed);
+  const bool only_feeds =
+      reads_feeds && std::all_of(inputs.begin(), inputs.end(), [&](ValueId id) { return is_fed(id) || is_constant_[Index(id)]; });
+  const int stage = device_[node] >= 0 ? device_[node] : ByName(node);
+  if (stage != kUnplaced || !only_feeds) return Set(node, stage == kUnplaced && reads_feeds ? 0 : stage);
+  for (ValueId id : values_.outputs(node)) is_fed_[Index(id)] = true;
 }
 
 int NodePlacer::ByName(size_t node) {
@@ -154,7 +169,7 @@ int NodePlacer::ByOperands(size_t node) const {
   return stage;
 }
 
-// A node that depends only on weights goes to the stage that first reads it; if there is none, to the first stage.
+// A node that depends only on weights, or only on feeds, goes to the stage that first reads it; if there is none, to the first stage.
 void NodePlacer::Inherit() {
   reader_.assign(Index(graph_.num_values()), kUnplaced);
   for (size_t i = device_.size(); i-- > 0;) {

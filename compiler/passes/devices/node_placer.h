@@ -52,7 +52,7 @@ class NodePlacer {
   const NodeValues& values() const { return values_; }
   // After a placement: the stage of each node.
   const std::vector<int>& devices() const { return device_; }
-  // After a placement: the stage that produces or keeps a value. Feeds are on the first one; kUnplaced for constants.
+  // After a placement: the stage that produces or keeps a value; kUnplaced for feeds and constants.
   int StageOf(ValueId id) const { return stage_[static_cast<size_t>(id)]; }
 
  private:
@@ -66,6 +66,7 @@ class NodePlacer {
   void Run(const Stages* given);
   // These take the position of a node.
   void Set(size_t node, int stage);
+  void PlaceForward(size_t node);
   int ByName(size_t node);
   int ByOperands(size_t node) const;
   void Inherit();
@@ -84,7 +85,7 @@ class NodePlacer {
   std::vector<Phase> phase_;      // by node
   std::vector<ValueId> next_of_;  // by value
   std::vector<KeptValue> kept_;
-  std::vector<bool> is_kept_;  // by value
+  std::vector<bool> is_kept_, is_constant_;  // by value
   const std::vector<ValueId> feeds_;
 
   // The current placement.
@@ -94,6 +95,7 @@ class NodePlacer {
   std::vector<int> keeper_;         // by value: the stage that keeps it
   std::vector<int> stage_;          // by value
   std::vector<int> reader_;         // by value: the stage that reads it first
+  std::vector<bool> is_fed_;        // by value: a feed, or computed from feeds and constants alone
   std::vector<bool> fitted_;        // by rule: whether it matched anything
 };
 

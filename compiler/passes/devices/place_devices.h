@@ -37,10 +37,10 @@ inline bool IsBoundary(const Node& node) {
 int CountStages(const std::vector<PlaceRule>& rules);
 
 // Sets `device` of every node to its stage. A node of the model goes where the first rule says that matches its name or that of a weight
-// that it reads. A node that no rule matches goes where its operands are produced; the last of them decides. Feeds are on the first device.
-// Values computed only from weights go where they are read first. Gradients are placed with their node. A parameter and its states are kept
-// where the parameter is read first, and updated there. Nodes that have a `device` keep it. Names in `stages` take precedence over rules;
-// new names are added. Throws Error(kConfig) for a rule that matches nothing, if `stages` was empty.
+// that it reads. A node that no rule matches goes where its operands are produced; the last of them decides. Feeds count as produced on the
+// first device. Values computed only from weights, or only from feeds, go where they are read first. Gradients are placed with their node.
+// A parameter and its states are kept where the parameter is read first, and updated there. Nodes that have a `device` keep it. Names in
+// `stages` take precedence over rules; new names are added. Throws Error(kConfig) for a rule that matches nothing, if `stages` was empty.
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages);
 
 // If the terms of the loss, the graph's first output, are computed on several stages, the sum is no output any more, and only the terms
