@@ -1,7 +1,6 @@
 #include "compiler/passes/simplify.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +10,7 @@
 
 #include "compiler/graph/constants.h"
 #include "compiler/ops/op.h"
+#include "compiler/passes/node_key.h"
 #include "compiler/passes/region_bodies.h"
 #include "compiler/passes/schedule/choose_kernels.h"
 #include "kernels/reference/reference.h"
@@ -23,34 +23,6 @@ constexpr int64_t kMaxFoldedBytes = 64 << 10;
 constexpr int64_t kMaxComparedBytes = 4 << 10;
 
 int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
-
-void Append(std::string& key, const void* data, int64_t bytes) { key.append(static_cast<const char*>(data), static_cast<size_t>(bytes)); }
-
-std::string KeyOf(const Tensor& tensor) {
-  std::string key = std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString();
-  Append(key, tensor.data(), tensor.bytes());
-  return key;
-}
-
-// Returns a key; nodes with equal keys have equal results.
-std::string KeyOf(const Node& node) {
-  std::string key = node.domain + "." + node.op;
-  for (ValueId id : node.inputs) key += "," + std::to_string(id);
-  key += ";" + std::to_string(node.outputs.size());
-  for (ValueId id : node.outputs) key += id == kNoValue ? "-" : "+";
-  for (const auto& [name, value] : node.attributes) {
-    key += ";" + name + "=";
-    // ToString truncates long strings and shows no tensor elements.
-    if (const Tensor* tensor = std::get_if<Tensor>(&value)) {
-      key += KeyOf(*tensor);
-    } else if (const std::string* text = std::get_if<std::string>(&value)) {
-      key += std::to_string(text->size()) + ":" + *text;
-    } else {
-      key += Attributes::ToString(value);
-    }
-  }
-  return key;
-}
 
 class Simplifier {
  public:

@@ -1,0 +1,16 @@
+// Texts by which nodes and tensors are found to be equal.
+#pragma once
+
+#include <string>
+
+#include "compiler/graph/graph.h"
+
+namespace gradloom {
+
+// Tensors with equal keys have the same dtype, shape and bytes.
+std::string KeyOf(const Tensor& tensor);
+
+// Nodes with equal keys have equal results if they draw no random numbers, communicate nothing, and have no bodies.
+std::string KeyOf(const Node& node);
+
+}  // namespace gradloom
