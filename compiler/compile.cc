@@ -20,6 +20,7 @@
 #include "compiler/passes/devices/cut_stages.h"
 #include "compiler/passes/training_view.h"
 #include "compiler/passes/update/accumulate.h"
+#include "compiler/pipelined_batch.h"
 #include "compiler/placement.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/read_number.h"
@@ -40,6 +41,8 @@ constexpr char kStagesProperty[] = "stages";
 constexpr size_t kMaxPropertyBytes = 1 << 20;
 // Each compilation adds nodes to the tail.
 constexpr int kMaxTails = 16;
+// How messages begin that say why a batch cannot be divided.
+constexpr std::string_view kUndivided = "the batch cannot be divided over devices: ";
 
 double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
 
@@ -110,6 +113,9 @@ class Compiler {
 
  private:
   int copies() const { return CopiesOf(options_.recipe, stages_); }
+  // The micro-batches of a copy that are under way at the same time.
+  int micro_batches() const { return stages_.count > 1 && !Gathers(options_.recipe) ? options_.recipe.pipeline : 1; }
+  int parts() const { return copies() * micro_batches(); }
 
   void AddEntry(const EntryRequest& request) {
     // An update has no batch, so any batch size serves to import its parameters.
@@ -117,7 +123,7 @@ class Compiler {
     const std::unique_ptr<ImportedBatch> whole = ImportBatch({request.kind, batch, request.shapes}, options_.import);
     PassContext& context = whole->context;
     // A single sample cannot be divided, and an update has none: every replica computes all of it.
-    const bool divided = copies() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1;
+    const bool divided = parts() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1;
     if (request.kind == EntryKind::kStep || request.kind == EntryKind::kAccumulate)
       WarnOfSingleValues(context.graph, context.batch, divided && !options_.recipe.sync_bn);
     const std::string& last = options_.control.stop_after;
@@ -171,16 +177,30 @@ class Compiler {
     const std::map<std::string, int64_t> inner = KnownInner(request, read);
     const double imported = report_.import_ms;
     const auto import_at = [&](int64_t size, const ImportOptions& reading) { return ImportAtSize(request, batch, size, reading); };
-    const DividedBatch divided = DivideGraph(import_at, options_, batch, copies(), inner);
+    const DividedBatch divided = Divide(import_at, batch, inner);
     const PassContext& whole = divided.whole->context;
     WarnOfNoGradient(whole);
     Entry entry = EntryOf(request, divided.whole->imported, whole, {});  // DivideEntry knows the axes
     DivideEntry(*divided.replication, whole.graph, entry);
-    Replicas replicas{.shards = DivideBatch(batch, copies()), .divided = true, .non_contiguous = NonContiguousFeeds(whole.graph, entry)};
-    for (const auto& [samples, graph] : divided.graphs) replicas.graphs.emplace(samples, graph.get());
-    programs_.Add(whole, replicas, entry);
+    const PipelinedBatch pipelined(divided, batch, copies(), micro_batches(), stages_.count, options_.recipe);
+    programs_.Add(whole,
+                  {.graphs = pipelined.graphs(),
+                   .shards = pipelined.shards(),
+                   .divided = copies() > 1,
+                   .non_contiguous = copies() > 1 ? NonContiguousFeeds(whole.graph, entry) : std::set<ValueId>()},
+                  entry);
     report_.passes_ms += MsSince(start) - (report_.import_ms - imported);
     plan_.entries.push_back(std::move(entry));
+  }
+
+  DividedBatch Divide(const ImportAt& import_at, int64_t batch, const std::map<std::string, int64_t>& inner) {
+    try {
+      return DivideGraph(import_at, options_, batch, parts(), inner);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported || copies() > 1 || !error.message().starts_with(kUndivided)) throw;
+      throw Error(error.code(), "the batch cannot be divided into micro-batches: " + error.message().substr(kUndivided.size()),
+                  error.where(), "leave out --pipeline");
+    }
   }
 
   // The model of a request for `batch` samples at another size: the first of RequestsAt that fits.
@@ -267,18 +287,23 @@ class Compiler {
     if (std::find(report_.warnings.begin(), report_.warnings.end(), warning) == report_.warnings.end()) report_.warnings.push_back(warning);
   }
 
+  std::string DividedText() const {
+    const std::string devices = copies() > 1 ? " on " + std::to_string(copies()) + " devices" : "";
+    return devices + (micro_batches() > 1 ? " in " + std::to_string(micro_batches()) + " micro-batches" : "");
+  }
+
   // PyTorch refuses such batches. `apart`: each device has statistics of its own samples.
   void WarnOfSingleValues(const Graph& graph, int64_t batch, bool apart) {
     if (options_.recipe.mode != GraphMode::kTrain || options_.recipe.UsesFileAlgorithm()) return;
     int64_t least = batch;
-    for (const BatchShard& shard : DivideBatch(batch, apart ? copies() : 1)) {
+    for (const BatchShard& shard : DivideBatch(batch, apart ? parts() : 1)) {
       if (shard.length > 0) least = std::min(least, shard.length);
     }
     const std::vector<std::string> found = NormsOfOneValue(graph, batch, least);
     if (found.empty()) return;
     report_.warnings.push_back(
-        "in batches of " + std::to_string(batch) + (least < batch ? " on " + std::to_string(copies()) + " devices" : "") + ", '" +
-        Escaped(found.front()) + "'" + (found.size() > 1 ? " and " + std::to_string(found.size() - 1) + " more take" : " takes") +
+        "in batches of " + std::to_string(batch) + (least < batch ? DividedText() : "") + ", '" + Escaped(found.front()) + "'" +
+        (found.size() > 1 ? " and " + std::to_string(found.size() - 1) + " more take" : " takes") +
         " batch statistics of one value per channel, so the result does not depend on the input: choose another --batch" +
         (least < batch ? ", or --sync-bn" : " (the last one of an epoch has the remaining rows)"));
   }
@@ -361,9 +386,8 @@ Plan Compile(const Model& model, const CompileOptions& options, CompileReport* r
     Plan plan = MadeWithTail(
         options, [&](const CompileOptions& made) { return CompileBest(model, made, report); }, related);
     if (report == nullptr || !report->tail || !related) return plan;
-    constexpr std::string_view kRefused = "the batch cannot be divided over devices: ";
     report->tail->from = related->where();
-    report->tail->why = related->message().substr(related->message().starts_with(kRefused) ? kRefused.size() : 0);
+    report->tail->why = related->message().substr(related->message().starts_with(kUndivided) ? kUndivided.size() : 0);
     return plan;
   } catch (const Error& error) {
     throw WithFileName(model, error);

@@ -41,6 +41,18 @@ void CheckSharding(const Recipe& recipe) {
   }
 }
 
+// With --pipeline, parts of the model are on devices of their own; what --place auto finds may need no parts.
+void CheckPipeline(const Recipe& recipe, int stages) {
+  const char* const flag = "--pipeline";
+  if (Gathers(recipe)) {
+    throw Error(ErrorCode::kConfig, "micro-batches cannot be computed at the same time if one device gathers the samples of all", flag,
+                "leave out --pipeline, or --gather-to");
+  }
+  if (stages > 1 || recipe.place_auto) return;
+  throw Error(ErrorCode::kConfig, "a device that holds the whole model computes one micro-batch after the other", flag,
+              "use --place to put parts of the model on several devices, or --micro-batch to accumulate gradients");
+}
+
 }  // namespace
 
 bool Gathers(const Recipe& recipe) { return recipe.gather_to >= 0; }
@@ -52,12 +64,14 @@ Stages StagesOf(const Recipe& recipe, const std::function<Stages()>& cut) {
   if (recipe.ShardsOptimizer()) CheckSharding(recipe);
   if (Gathers(recipe)) {
     CheckGathering(recipe);
+    if (recipe.pipeline > 1) CheckPipeline(recipe, 1);
     stages.count = 2;
     return stages;
   }
   stages.count = std::max(CountStages(recipe.place), recipe.placed_stages);
   stages.of_node = recipe.placed;
   if (recipe.place_auto) stages = cut();
+  if (recipe.pipeline > 1) CheckPipeline(recipe, stages.count);
   if (recipe.devices % stages.count == 0) return stages;
   throw Error(ErrorCode::kConfig,
               std::to_string(recipe.devices) + " devices are not a multiple of the model's " + std::to_string(stages.count) + " stages",

@@ -65,6 +65,7 @@ struct Recipe {
   bool gather_related = true;  // gather the samples if they are related and the rest of the recipe places nothing
   std::set<std::string> tail;  // origins of the nodes that relate samples: these and all that follow from them run on that device
   bool place_auto = false;     // cut the model into as many parts as the memory limit requires, by the cost model
+  int pipeline = 1;            // micro-batches of a copy's batch that its devices compute at the same time, if parts are placed
   int64_t bucket_bytes = 0;    // bytes of gradients that devices sum in one all-reduce; 0: the cost model decides
   bool copy_inputs = false;    // copy all inputs ahead of their step; otherwise only those that a device cannot read in place
   // Each device that shares the batch keeps the optimizer's states of some parameters only, updates these, and broadcasts them.
@@ -82,6 +83,7 @@ struct Recipe {
     place.clear();
     placed.clear();
     placed_stages = 0;
+    pipeline = 1;
   }
 
   // Whether nodes that relate samples may be put on one device that gathers the samples: if nothing else is placed.

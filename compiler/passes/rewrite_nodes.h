@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,7 @@ inline void ReplaceIds(const std::map<ValueId, ValueId>& replaced, std::vector<V
 }
 
 // Calls rewrite(node) for every node; the nodes that it appends replace the node. If it returns false, the node stays. Appended nodes get
-// the node's origin, phase and device.
+// the node's origin, phase, device and micro-batch.
 template <typename Rewrite>
 void RewriteNodes(GraphBuilder& b, Rewrite rewrite) {
   Graph& graph = b.graph();
@@ -27,7 +28,8 @@ void RewriteNodes(GraphBuilder& b, Rewrite rewrite) {
     b.set_phase(node.phase);
     const size_t before = graph.nodes.size();
     if (!rewrite(node)) graph.nodes.push_back(std::move(node));
-    for (size_t i = before; i < graph.nodes.size(); ++i) graph.nodes[i].device = node.device;
+    for (size_t i = before; i < graph.nodes.size(); ++i)
+      std::tie(graph.nodes[i].device, graph.nodes[i].micro_batch) = std::tie(node.device, node.micro_batch);
   }
   b.set_origin("");
   b.set_phase(Phase::kForward);

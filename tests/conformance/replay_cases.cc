@@ -1,4 +1,5 @@
-// replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs]
+// replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--pipeline N] [--gather-to N]
+// [--copy-inputs]
 // [--recompute] [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any]
 // [--disable-pass NAME]... [--relax NAME=FACTOR]... [--out DIR]
 //
@@ -71,6 +72,8 @@ Arguments Parse(int argc, char** argv) {
       if (arguments.run.precision == Precision::kFloat16) arguments.run.loss_scale = {.initial = 1024, .dynamic = true};
     } else if (flag == "--stages") {
       arguments.run.stages = std::atoi(value(i).c_str());
+    } else if (flag == "--pipeline") {
+      arguments.run.pipeline = std::atoi(value(i).c_str());
     } else if (flag == "--copy-inputs") {
       arguments.run.copy_inputs = true;
     } else if (flag == "--recompute") {

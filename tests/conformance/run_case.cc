@@ -29,6 +29,7 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   for (int64_t size : sizes) compile.entries.push_back({EntryKind::kStep, size});
   if (options.stages > 1) compile.recipe.place = RandomPlacement(model, compile, options.stages, options.place_seed);
+  compile.recipe.pipeline = options.pipeline;
   auto plan = std::make_shared<const Plan>(Compile(model, compile));
   session.source = std::make_shared<CompilingSource>(model, std::move(compile));
   return plan;

@@ -28,6 +28,7 @@ struct RunOptions {
   int gather_to = -1;                        // the device that computes the loss and everything after it; -1: none
   bool shards = false;                       // the optimizer's state is shared out over the devices
   int stages = 1;                            // number of devices that together hold one replica of the model
+  int pipeline = 1;                          // micro-batches that they compute at the same time
   uint64_t place_seed = 0;                   // seed of the random assignment of nodes to stages
   std::optional<uint64_t> chaos;             // seed of random delays before every instruction
   std::vector<std::string> disabled_passes;  // to find the pass that causes a deviation

@@ -134,6 +134,15 @@ TEST_F(OnEmulatedGpus, ModelStagesOnSeparateDevices) {
   EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,0", .gather_to = 0}), "");
 }
 
+// One graph holds all micro-batches of all devices.
+TEST_F(OnEmulatedGpus, PipelinesOfMicroBatches) {
+  for (const char* name : {"lenet", "housing_mlp", "tiny_gpt"}) {
+    const TrainingCase recorded = Case(name);
+    EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,1", .stages = 2, .pipeline = 3, .place_seed = 3}), "") << name;
+    EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,0,1,1", .graph = false, .stages = 2, .pipeline = 2, .place_seed = 4}), "") << name;
+  }
+}
+
 TEST_F(OnEmulatedGpus, DelaysChangeNoBit) {
   const TrainingCase recorded = Case("housing_mlp");
   const TrainingRun calm = RunCase(recorded, {.devices = "cuda:0"});

@@ -31,7 +31,7 @@ SECONDS = float(os.environ.get("GRADLOOM_WALK_SECONDS", "15"))
 LEAST_WALKS = 4
 # Flags that `check` and `compile` have as well.
 COMPILED = ("--optimizer", "--weight-decay", "--clip-norm", "--clip-value", "--batch", "--micro-batch", "--accumulate", "--accumulate-by",
-            "--precision", "--loss-scale", "--devices", "--place", "--gather-to", "--shard-optimizer", "--sync-bn", "--freeze", "--threads")
+            "--precision", "--loss-scale", "--devices", "--place", "--pipeline", "--gather-to", "--shard-optimizer", "--sync-bn", "--freeze", "--threads")
 # Tolerances for outputs and losses, relative to the largest: the second run sums in another order, or in another type, than the first.
 ROUNDING = {"fp32": 2e-5, "bf16": 5e-2, "fp16": 1e-2}
 
@@ -89,6 +89,8 @@ class Combination:
         gathered = maybe(0.25, "--gather-to", f"cpu:{self.rng.randrange(count)}")
         place = f"{self.rng.choice(small_nets.layers(self.model))}*=" + (gathered.get("--gather-to") or "cpu:1")
         placed = {**gathered, **maybe(0.4, "--place", place)}
+        if placed and not gathered:
+            placed |= maybe(0.5, "--pipeline", 2, 3, 5)
         shared = {} if placed or self.precision != "fp32" else maybe(0.4, "--shard-optimizer", True)
         return {"--devices": f"cpu:{count}", **placed, **shared, **maybe(0.4, "--sync-bn", True)}
 
@@ -301,7 +303,7 @@ class Walk:
         if self.drawn.devices > 1 or self.drawn.norm or flags["--precision"] != "fp32" or self.drawn.stops_by_value():
             return False
         limit = int(self.report["planned_bytes"] * self.rng.choice([0.7, 0.85, 0.95, 2]))
-        other = self.run({"--devices": f"cpu:{self.rng.choice([2, 3])}", "--place": "auto", "--memory-limit": limit}, codes=(0, 4, 8))
+        other = self.run({"--devices": f"cpu:{self.rng.choice([2, 3])}", "--place": "auto", "--memory-limit": limit, "--pipeline": self.rng.choice([1, 2, 4])}, codes=(0, 4, 8))
         if self.last.returncode == 8:
             self.test.assertIn("error[E-LIMIT]", self.last.stderr)
             self.test.assertFalse(os.path.exists(other))
@@ -316,7 +318,7 @@ class Walk:
         if self.drawn.norm or flags["--precision"] != "fp32" or "--micro-batch" in flags or self.drawn.stops_by_value():
             return False
         count = self.rng.choice([n for n in (1, 2, 3, 5) if n != self.drawn.devices])
-        self.near(self.run({"--devices": f"cpu:{count}" if count > 1 else "cpu", "--place": None, "--gather-to": None}))
+        self.near(self.run({"--devices": f"cpu:{count}" if count > 1 else "cpu", "--place": None, "--pipeline": None, "--gather-to": None}))
 
     def shared_out(self):
         """`--shard-optimizer` changes where states are, but no bit of them. In 16 bits it does without copies of weights that updates write."""

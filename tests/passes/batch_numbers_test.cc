@@ -19,7 +19,7 @@ struct Form {
   const char* nodes;
 };
 
-void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
+[[maybe_unused]] void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
 
 const Form kForms[] = {
     {"product", "k = Mul (n, count)"},

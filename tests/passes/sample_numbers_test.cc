@@ -22,7 +22,7 @@ struct Form {
   const char* out = "BATCH, 3";  // the shape of z
 };
 
-void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
+[[maybe_unused]] void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
 
 const Form kForms[] = {
     {"tuples", R"(

@@ -46,6 +46,7 @@ struct Parallel {
   int streams, devices, stages = 1;
   bool gathers = false;
   bool shards = false;  // whether they share out the optimizer's state
+  int pipeline = 1;     // micro-batches that the stages compute at the same time
 };
 
 Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
@@ -61,6 +62,7 @@ Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
   options.recipe.shard_optimizer = parallel.shards;
   if (parallel.gathers) options.recipe.gather_to = 0;
   if (parallel.stages > 1) options.recipe.place = RandomPlacement(model, options, parallel.stages, 1);
+  options.recipe.pipeline = parallel.pipeline;
   Plan plan = Compile(model, options);
   plan.model.bytes.clear();  // never read here, and copied for each mutant
   return plan;
@@ -130,7 +132,9 @@ TEST(CompiledMutations, AreRefusedOrChangeNothing) {
                                      {1, 4, 2},
                                      {1, 3, 1, true},
                                      {2, 2, 1, true},
-                                     {2, 3, 1, false, true}}) {
+                                     {2, 3, 1, false, true},
+                                     {1, 2, 2, false, false, 3},
+                                     {1, 4, 2, false, false, 2}}) {
       if (IsDecided(name) && parallel.devices > 1) continue;
       // Samples are gathered if nothing else is placed.
       if (IsRelated(name) && (parallel.gathers || parallel.shards || parallel.stages > 1)) continue;
@@ -151,6 +155,7 @@ TEST(CompiledMutations, AreRefusedOrChangeNothing) {
           const std::string what = std::string(name) + " on " + std::to_string(parallel.devices) + " devices (" +
                                    std::to_string(parallel.stages) + " a copy) with " + std::to_string(parallel.streams) + " streams, " +
                                    (parallel.gathers ? "gathering, " : "") + (parallel.shards ? "sharing out states, " : "") +
+                                   (parallel.pipeline > 1 ? std::to_string(parallel.pipeline) + " micro-batches, " : "") +
                                    std::string(kind.name) + ", " + site;
           const auto survivor = std::make_shared<const Plan>(mutant);
           for (uint64_t order = 0; order < kOrders; ++order) {

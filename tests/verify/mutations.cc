@@ -128,8 +128,8 @@ bool Updates(const Plan& plan, size_t rank, const Instruction& launch, const Sta
   });
 }
 
-// Whether a launch of a rank writes states, and another rank computes each of them as well. A rank to which the optimizer's state was shared
-// out may compute anything: the others receive the same.
+// Whether a launch of a rank writes states, and another rank computes each of them as well. A rank to which the optimizer's state was
+// shared out may compute anything: the others receive the same.
 bool UpdatesShared(const Plan& plan, size_t rank, const Instruction& launch) {
   bool updates = false;
   for (const StateTensor& state : plan.state) {

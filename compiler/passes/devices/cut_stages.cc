@@ -40,7 +40,12 @@ struct PlacementEstimate {
 class Estimator {
  public:
   Estimator(const Graph& graph, const NodePlacer& placer, int stages, int copies, const Recipe& recipe)
-      : graph_(graph), placer_(placer), num_stages_(stages), copies_(copies), costs_(DefaultCosts(recipe.device)) {
+      : graph_(graph),
+        placer_(placer),
+        num_stages_(stages),
+        copies_(copies),
+        micro_batches_(recipe.pipeline),
+        costs_(DefaultCosts(recipe.device)) {
     for (const Value& value : graph.values()) {
       const bool kept = IsKept(value);
       bytes_.push_back(BytesOf(value));
@@ -100,9 +105,10 @@ class Estimator {
     }
   }
 
-  // Estimates the step time: each stage runs its nodes one after the other, in list order.
+  // Estimates the step time: each stage runs its nodes one after the other, in list order. With several micro-batches, the stage that works
+  // longest waits for the others only until the first of these arrives, and while the last one leaves.
   double Seconds() {
-    std::vector<double> free(At(num_stages_), 0);
+    std::vector<double> free(At(num_stages_), 0), busy(At(num_stages_), 0);
     ready_.assign(home_.size(), 0);
     for (size_t i = 0; i < seconds_.size(); ++i) {
       const std::span<const ValueId> inputs = placer_.values().inputs(i), outputs = placer_.values().outputs(i);
@@ -118,8 +124,11 @@ class Estimator {
         at = std::max(at, there);
       }
       at += seconds_[i];
+      busy[At(stage)] += seconds_[i];
       for (ValueId id : outputs) ready_[At(id)] = at;
     }
+    const double longest = *std::max_element(busy.begin(), busy.end());
+    for (double& end : free) end = std::min(end, longest + std::max(end - longest, 0.0) / micro_batches_);
     if (copies_ > 1) {
       const std::vector<int64_t> bytes = ParameterBytes();
       for (int s = 0; s < num_stages_; ++s)
@@ -204,7 +213,7 @@ class Estimator {
 
   const Graph& graph_;
   const NodePlacer& placer_;
-  const int num_stages_, copies_;
+  const int num_stages_, copies_, micro_batches_;
   const DeviceCosts costs_;
   // By value.
   std::vector<int64_t> bytes_;

@@ -23,6 +23,7 @@ struct FusionGroup {
   std::vector<int> members;  // positions in graph.nodes
   Shape shape;
   Phase phase = Phase::kForward;
+  int micro_batch = -1;
   int instructions = 0;
   bool sealed = false;  // a node outside has read one of its values
 };
@@ -82,12 +83,14 @@ class Grouping {
     const int group = joined.empty() ? NewGroup(node) : joined.front();
     for (size_t k = 1; k < joined.size(); ++k) Merge(joined[k], group);
     groups_[static_cast<size_t>(group)].members.push_back(position);
+    if (node.micro_batch >= 0) groups_[static_cast<size_t>(group)].micro_batch = node.micro_batch;
     groups_[static_cast<size_t>(group)].instructions += *functions;
     group_of_[static_cast<size_t>(node.outputs[0])] = group;
   }
 
   bool Fits(const FusionGroup& group, const Node& node) const {
-    return !group.sealed && group.shape == graph_.value(node.outputs[0]).shape && group.phase == node.phase;
+    const bool apart = group.micro_batch >= 0 && node.micro_batch >= 0 && group.micro_batch != node.micro_batch;
+    return !group.sealed && group.shape == graph_.value(node.outputs[0]).shape && group.phase == node.phase && !apart;
   }
 
   int NewGroup(const Node& node) {
@@ -104,6 +107,7 @@ class Grouping {
     b.members.insert(b.members.end(), a.members.begin(), a.members.end());
     std::sort(b.members.begin(), b.members.end());
     b.instructions += a.instructions;
+    b.micro_batch = std::max(a.micro_batch, b.micro_batch);
     a.members.clear();
     parent_[static_cast<size_t>(from)] = into;
   }

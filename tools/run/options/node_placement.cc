@@ -108,7 +108,7 @@ void DropUnfitPlacement(Configuration& configuration) {
   } else if (parts > 0 && count % parts == 0) {
     return;
   }
-  for (const char* key : {"devices.place", "devices.gather_to"}) {
+  for (const char* key : {"devices.place", "devices.pipeline", "devices.gather_to"}) {
     if (weaker(key)) configuration.Reset(key);
   }
 }

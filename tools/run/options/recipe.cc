@@ -71,6 +71,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
   recipe.devices = named.devices.count;
   recipe.isa = named.isa;
   PlaceNodes(configuration, model, named.devices, recipe, notes);
+  recipe.pipeline = static_cast<int>(configuration.Integer("devices.pipeline"));
   recipe.shard_optimizer = configuration.Switch("devices.shard_optimizer");
   recipe.sync_bn = configuration.Switch("devices.sync_bn");
   recipe.fixed_order = configuration.Text("devices.sum_order") != "any";
