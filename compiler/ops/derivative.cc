@@ -4,6 +4,7 @@
 //     the types of these values.
 //   gradloom.StopGradient(x) -> y: x without a gradient; becomes an Identity after differentiation (passes/differentiate).
 //   gradloom.MaskGradient(x, where) -> y: x, whose gradient is 0 where the bool is true; becomes an Identity of x at the same time.
+//   gradloom.StageBoundary(x) -> y: x on another stage, while layers are fused (passes/devices/place_devices).
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
@@ -42,6 +43,7 @@ void MaskGradientGradient(GradientContext& c) {
 const Op kOps[] = {
     {.name = "Derivative", .domain = kGradloomDomain, .infer = InferDerivative},
     {.name = "MaskGradient", .domain = kGradloomDomain, .traits = kPointwise, .gradient = MaskGradientGradient, .infer = InferMaskGradient},
+    {.name = "StageBoundary", .domain = kGradloomDomain, .traits = kPointwise | kNoGradient, .infer = InferCopy},
     {.name = "StopGradient", .domain = kGradloomDomain, .traits = kPointwise | kNoGradient, .infer = InferCopy},
 };
 

@@ -80,8 +80,15 @@ bool SumsStatistics(const PassContext& c) { return c.divided && c.recipe.sync_bn
 // Copies of a model that each compute the whole batch must compute the same bits.
 bool MayRelaxOrder(const PassContext& c) { return !c.recipe.fixed_order && OnGpus(c) && (c.divided || CopiesOfModel(c) == 1); }
 
-// An update has no model, and parts of a model that are placed by patterns are found by the names of their nodes.
-bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && (c.stages == nullptr || !c.recipe.tail.empty()); }
+// Whether the nodes of the model are placed before its layers are fused. The loss, gradients and updates follow them.
+bool PlacesModel(const PassContext& c) {
+  return c.stages != nullptr && c.kind != EntryKind::kUpdate && c.recipe.gather_to < 0 && !c.recipe.UsesFileAlgorithm();
+}
+
+// An update has no model. Otherwise nodes that are placed by the names that the file gives them must stay until they are.
+bool MayFuseLayers(const PassContext& c) {
+  return c.kind != EntryKind::kUpdate && (c.stages == nullptr || !c.recipe.tail.empty() || PlacesModel(c));
+}
 
 // A pass that needs nothing else of the context.
 template <auto kPass>
@@ -137,6 +144,10 @@ std::vector<ValueId> WithGradients(const PassContext& c) {
     if (c.recipe.input_gradients.contains(FeedName(c, input))) values.push_back(input);
   }
   return values;
+}
+
+void RunPlaceModel(PassContext& c) {
+  if (PlacesModel(c)) PlaceModel(c.graph, c.recipe.place, *c.stages);
 }
 
 void RunFuseAttention(PassContext& c) {
@@ -253,7 +264,7 @@ void RunPlaceDevices(PassContext& c) {
 // The graphs at both batch sizes must keep the same nodes, or the comparison cannot tell what depends on the batch.
 void RunSimplify(PassContext& c) { c.divided ? FoldConstants(c.graph) : Simplify(c.graph); }
 
-// Not on GPUs, where cuDNN's convolutions pad both sides equally, nor for placed models, whose nodes must stay as they are.
+// Not on GPUs, where cuDNN's convolutions pad both sides equally.
 void RunFoldPads(PassContext& c) {
   if (c.recipe.device != DeviceKind::kCpu || !MayFuseLayers(c)) return;
   FoldPads(c.graph);
@@ -379,6 +390,8 @@ constexpr Pass kPasses[] = {
     {"seed_random", Run<SeedRandom>, kRequired, PassStage::kBatch},
     // On the graph as it will be trained, before any pass that analyzes computations.
     {"expand_derivatives", Run<ExpandDerivatives>, kRequired, PassStage::kBatch},
+    // Before layers are fused, while nodes have the names of the file.
+    {"place_model", RunPlaceModel, kRequired, PassStage::kBatch},
     // Before fusion, which recognizes attention by its products.
     {"write_out_einsum", RunWithBodies<WriteOutEinsum>, kOptional, PassStage::kBatch},
     // Before the loss is added: nodes after the model's are those of the loss.
@@ -395,8 +408,10 @@ constexpr Pass kPasses[] = {
     {"fold_pads", RunFoldPads, kOptional, PassStage::kBatch},
     // After simplification, so that numbers are constants, and before precision is lowered.
     {"fuse_gelu", RunFuseGelu, kOptional, PassStage::kBatch},
-    // In the same place for the same reasons. Not optional: without it, a loss may be infinite. So it also runs if nodes are placed by
-    // name; a Softplus keeps the name of the operator that it replaces.
+    // After all passes that fuse layers, and before those that must see all nodes around a function.
+    {"drop_boundaries", RunIf<DropBoundaries, PlacesModel>, kRequired, PassStage::kBatch},
+    // In the same place as fuse_gelu for the same reasons. Not optional: without it, a loss may be infinite. So it runs in any case; a
+    // Softplus keeps the name of the operator that it replaces.
     {"fuse_softplus", RunWithBodies<FuseSoftplus>, kRequired, PassStage::kBatch},
     // After fuse_softplus, whose results need no guards. Not optional either: without it, a gradient may be NaN.
     {"guard_gradients", RunGuardGradients, kRequired, PassStage::kBatch},

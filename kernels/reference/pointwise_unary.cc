@@ -109,6 +109,7 @@ constexpr ReferenceKernel kKernels[] = {
     {"Sin", "", Floating<[](auto x) { return std::sin(x); }>},
     {"Sinh", "", Floating<[](auto x) { return std::sinh(x); }>},
     {"Sqrt", "", Floating<[](auto x) { return std::sqrt(x); }>},
+    {"StageBoundary", "gradloom", Copy},
     {"StopGradient", "gradloom", Copy},
     {"Tan", "", Floating<[](auto x) { return std::tan(x); }>},
     {"Tanh", "", Floating<[](auto x) { return std::tanh(x); }>},

@@ -136,6 +136,26 @@ TEST_F(PlaceDevices, StatesWaitForTheCopiesOfTheirPart) {
   ExpectNear(train(1, {}), train(4, {{"h", 1}}), 2e-5);
 }
 
+// A transposed weight, a product and a bias are one operator if they are on one stage.
+TEST_F(PlaceDevices, LayersAreFusedOnTheirStage) {
+  const Model model =
+      ModelOf("g (float[N, 8] x) => (float[N, 4] z)\n<" + Weights(random_, "u", Shape{6, 8}) + ", " + Weights(random_, "a", Shape{6}) +
+              ", " + Weights(random_, "v", Shape{4, 6}) + ", " + Weights(random_, "b", Shape{4}) +
+              "> {\n[t1] ut = Transpose <perm = [1, 0]> (u)\n[m1] m1 = MatMul (x, ut)\n[s1] s1 = Add (m1, a)\n"
+              "[t2] vt = Transpose <perm = [1, 0]> (v)\n[m2] m2 = MatMul (s1, vt)\n[s2] z = Add (m2, b)\n}");
+  const auto options = [](std::vector<PlaceRule> place) {
+    CompileOptions made = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, place.empty() ? 1 : 2, {4});
+    made.recipe.place = std::move(place);
+    return made;
+  };
+  const std::vector<Batch> batches{{{"x", Random(random_, Shape{4, 8})}, {"target", Classes(random_, 4, 4)}}};
+  const auto one = Train(model, options({}), batches);
+  const std::vector<PlaceRule> layers{{"?1", 0}, {"?2", 1}}, split{{"s2", 0}, {"?1", 0}, {"?2", 1}};
+  EXPECT_EQ(Count(Compile(model, options(layers)), "MatMul"), 0);
+  EXPECT_EQ(Count(Compile(model, options(split)), "MatMul"), 1);
+  for (const auto& place : {layers, split}) ExpectNear(one, Train(model, options(place), batches), 2e-5);
+}
+
 TEST_F(PlaceDevices, EachStateIsOnOneStage) {
   CompileOptions options = Options(2);
   options.recipe.place = {{"b*", 1}, {"head", 1}};

@@ -76,7 +76,6 @@ NodePlacer::NodePlacer(Graph& graph, const std::vector<PlaceRule>& rules)
 }
 
 void NodePlacer::Place(Stages& stages) {
-  const bool first = stages.of_node.empty() && stages.of_state.empty();
   assigned_.clear();
   stage_of_name_.clear();
   for (const std::string& name : names_) {
@@ -88,7 +87,8 @@ void NodePlacer::Place(Stages& stages) {
   device_.clear();
   for (const Node& node : graph_.nodes) device_.push_back(node.device);
   Run(&stages);
-  if (first) CheckRules();
+  stages.fitted.resize(rules_.size());
+  for (size_t i = 0; i < rules_.size(); ++i) stages.fitted[i] = stages.fitted[i] || fitted_[i];
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     graph_.nodes[i].device = device_[i];
     const int name = name_of_node_[i];
@@ -223,9 +223,9 @@ int NodePlacer::ByStates(size_t node) const {
   return stage == kUnplaced ? ByOperands(node) : stage;
 }
 
-void NodePlacer::CheckRules() const {
+void NodePlacer::CheckRules(const Stages& stages) const {
   for (size_t i = 0; i < rules_.size(); ++i) {
-    if (fitted_[i]) continue;
+    if (stages.fitted[i]) continue;
     throw Error(ErrorCode::kConfig,
                 "--place '" + Escaped(rules_[i].pattern) +
                     "' matches no node and no weight of the model, or only those that an earlier pattern matches",

@@ -38,8 +38,10 @@ class NodePlacer {
   // Both must outlive it. The graph must not change meanwhile, except for the devices of nodes.
   NodePlacer(Graph& graph, const std::vector<PlaceRule>& rules);
 
-  // As PlaceDevices(), which sets `device` of every node.
+  // As PlaceDevices(), which sets `device` of every node. Does not check rules.
   void Place(Stages& stages);
+  // Throws Error(kConfig) for a rule that matched nothing.
+  void CheckRules(const Stages& stages) const;
 
   // The names of all nodes that have one, each once, in the order in which they first appear.
   const std::vector<std::string>& names() const { return names_; }
@@ -73,7 +75,6 @@ class NodePlacer {
   int FirstReader(size_t node) const;
   void KeepStates(const Stages* given);
   int ByStates(size_t node) const;
-  void CheckRules() const;
 
   int& At(ValueId id) { return stage_[static_cast<size_t>(id)]; }
 

@@ -9,6 +9,7 @@
 
 #include "compiler/passes/devices/node_placer.h"
 #include "compiler/passes/loss/add_loss.h"
+#include "compiler/passes/rewrite_nodes.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -172,7 +173,52 @@ int CountStages(const std::vector<PlaceRule>& rules) {
   return count;
 }
 
-void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) { NodePlacer(graph, rules).Place(stages); }
+void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) {
+  NodePlacer placer(graph, rules);
+  placer.Place(stages);
+  if (!std::exchange(stages.checked, true)) placer.CheckRules(stages);
+}
+
+void PlaceModel(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) {
+  NodePlacer(graph, rules).Place(stages);
+  std::vector<int> home(static_cast<size_t>(graph.num_values()), kUnplaced);  // kUnplaced: needs no boundary
+  std::map<std::pair<ValueId, int>, ValueId> there;                           // by value and stage
+  for (Node& node : std::exchange(graph.nodes, {})) {
+    const bool is_fixed = std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      return id == kNoValue || (home[static_cast<size_t>(id)] == kUnplaced && !IsKept(graph.value(id)));
+    });
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue && !is_fixed) home[static_cast<size_t>(id)] = node.device;
+    }
+    for (ValueId& id : node.inputs) {
+      const int from = id == kNoValue ? kUnplaced : home[static_cast<size_t>(id)];
+      if (from == kUnplaced || from == node.device) continue;
+      const auto [known, fresh] = there.emplace(std::pair(id, node.device), kNoValue);
+      if (fresh) {
+        const Value value = graph.value(id);
+        known->second = graph.AddValue(value.name + "/stage" + std::to_string(node.device), value.dtype, value.shape, Role::kActivation);
+        graph.AddNode({.op = "StageBoundary",
+                       .domain = std::string(kGradloomDomain),
+                       .inputs = {id},
+                       .outputs = {known->second},
+                       .phase = node.phase,
+                       .device = node.device});
+      }
+      id = known->second;
+    }
+    graph.nodes.push_back(std::move(node));
+  }
+}
+
+void DropBoundaries(Graph& graph) {
+  std::map<ValueId, ValueId> operands;
+  std::erase_if(graph.nodes, [&](const Node& node) {
+    if (node.op != "StageBoundary" || node.domain != kGradloomDomain) return false;
+    operands.emplace(node.outputs[0], node.inputs[0]);
+    return true;
+  });
+  for (Node& node : graph.nodes) ReplaceIds(operands, node.inputs);
+}
 
 void PartLoss(Graph& graph, const LossNodes& loss) {
   if (graph.outputs.empty()) return;

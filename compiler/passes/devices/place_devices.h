@@ -23,6 +23,8 @@ struct Stages {
   int count = 1;
   std::map<std::string, int> of_node;   // by the name of a node of the model
   std::map<std::string, int> of_state;  // the stage that holds it: parameters, statistics, optimizer state
+  std::vector<bool> fitted;             // by rule: whether it has matched anything
+  bool checked = false;                 // whether each rule was found to match something
 };
 
 // The two stages if samples are gathered on one device (gather_tail): the part that all devices have copies of, and the part of that
@@ -40,8 +42,17 @@ int CountStages(const std::vector<PlaceRule>& rules);
 // that it reads. A node that no rule matches goes where its operands are produced; the last of them decides. Feeds count as produced on the
 // first device. Values computed only from weights, or only from feeds, go where they are read first. Gradients are placed with their node.
 // A parameter and its states are kept where the parameter is read first, and updated there. Nodes that have a `device` keep it. Names in
-// `stages` take precedence over rules; new names are added. Throws Error(kConfig) for a rule that matches nothing, if `stages` was empty.
+// `stages` take precedence over rules; new names are added. Throws Error(kConfig) for a rule that matches nothing, unless they were
+// checked.
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages);
+
+// The same for a model alone, before its layers are fused, so that rules see the names of the file. Where a stage reads what another one
+// computes, it reads a gradloom.StageBoundary, through which no pattern of a layer matches, so each layer is on one stage when it is fused.
+// What feeds and constants alone decide, such as masks, needs none. Rules are not checked, as they may be meant for the loss.
+void PlaceModel(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages);
+
+// Lets readers of a gradloom.StageBoundary read its operand again.
+void DropBoundaries(Graph& graph);
 
 // If the terms of the loss, the graph's first output, are computed on several stages, the sum is no output any more, and only the terms
 // are, so that stages that share nothing else need not communicate for it.
