@@ -20,6 +20,7 @@ from jobs import Job, JobTest  # noqa: E402
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 
 TWO = ["--place", "block3*=cpu:1"]
+PIPELINE = [*TWO, "--pipeline", "4"]
 SHARDED = ["--shard-optimizer"]
 THREE = [*TWO, "--place", "logits_node=cpu:2"]
 
@@ -58,6 +59,7 @@ class PartsTest(JobTest):
         short = {"epochs": "1"}
         cases = [(2, 1, TWO, 2, {}), (3, 1, THREE, 3, {"transport": "tcp", **short}), (4, 1, TWO, 2, short), (3, 2, THREE, 2, short),
                  (2, 1, TWO, 2, {"precision": "fp16", **short}), (2, 2, TWO, 1, short), (2, 1, ["--gather-to", "cpu:0"], 1, short), (3, 1, SHARDED, 3, {}),
+                 (2, 1, PIPELINE, 2, short), (4, 1, PIPELINE, 2, {"precision": "bf16", **short}),
                  (2, 2, SHARDED, 2, {"precision": "fp16", **short})]
         for i, (world, each, place, files, changes) in enumerate(cases):
             with self.subTest(processes=world, devices_each=each, place=place, **changes):

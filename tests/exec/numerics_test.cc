@@ -84,7 +84,9 @@ TEST_F(Numerics, FindsTheForwardNode) {
 
 // The second device multiplies what the first one sends.
 TEST_F(Numerics, FindsTheNodeOfAnotherDevice) {
-  TrainedNet net(LogNet(random_), {2, 1}, [](CompileOptions& options) { options.recipe.place = {{.pattern = "u", .stage = 1}}; });
+  TrainedNet net(LogNet(random_), {2, 1}, [](CompileOptions& options) {
+    options.recipe.place = {{.pattern = "Log/l", .stage = 0}, {.pattern = "u", .stage = 1}};
+  });
   Batch batch = Data();
   EXPECT_TRUE(std::isfinite(net.Step(batch)));
   batch.at("x").as<float>()[5 * 4 + 2] = 0;

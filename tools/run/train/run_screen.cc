@@ -61,8 +61,8 @@ std::string CollectivesText(const Program& program, Collective collective, const
   return count == 0 ? "" : Counted(count, one, several) + " (" + Bytes(bytes) + ")  ";
 }
 
-// What a device of the first entry runs, and the collectives among the devices.
-std::string DevicesLine(const Plan& plan) {
+// What a device of the first entry runs, and the collectives among the devices. `micro_batches`: in a pipeline.
+std::string DevicesLine(const Plan& plan, int64_t micro_batches) {
   const size_t devices = plan.entries.front().ranks.size();
   const Program& program = plan.programs[static_cast<size_t>(plan.entries.front().ranks.front().program)];
   size_t compute = 0;
@@ -76,6 +76,7 @@ std::string DevicesLine(const Plan& plan) {
     line += "optimizer state shared out  ";
   } else if (plan.places.size() > 1) {
     line += std::to_string(plan.places.size()) + " kinds of model parts  ";
+    if (micro_batches > 1) line += std::to_string(micro_batches) + " micro-batches in a pipeline  ";
   }
   if (program.streams.size() > 1) line += Counted(compute, "stream") + "  " + Counted(program.num_events, "event") + "  ";
   line += CollectivesText(program, Collective::kAllReduceSum, "all-reduce", "all-reduces");
@@ -113,7 +114,7 @@ void PrintHeader(Log& log, const Configuration& configuration, const TrainingSet
            BatchText(set_up.options.batch, plan.accumulate) +
            (sizes.size() > 1 ? "   (last batch of an epoch " + std::to_string(sizes[1]) + ")" : ""));
   WriteStderrLine("debug", "compile " + CompileTimes(report));
-  log.Line("devices " + DevicesLine(plan));
+  log.Line("devices " + DevicesLine(plan, configuration.Integer("devices.pipeline")));
   log.Line("memory  " + Bytes(report.transient_bytes) + " activations + " + Bytes(MostStateBytes(plan)) +
            " weights and optimizer  (exact)   verified in " + Short(report.verify_ms) + " ms");
 }
