@@ -165,7 +165,7 @@ class Separator {
         const TorchCalls::Renamed* const renamed = calls_->RenamedOf(output);
         // The layer that was kept has readers, too.
         if (renamed == nullptr || !calls_->HasOwnReaders(output)) continue;
-        const std::map<std::string_view, size_t> owners = OwnersOf(*renamed, twins_of_[id]);
+        const std::map<std::string_view, size_t> owners = OwnersOf(*renamed, id);
         for (const auto& [name, twins] : owners) {
           const std::set<Edge>& readers = renamed->at(std::string(name));
           std::set<size_t> chain = Chain(id, twins);
@@ -178,7 +178,8 @@ class Separator {
   }
 
   // By the modules of the readers, or else, if there are as many names as lost modules, by the order of the calls and of the modules.
-  std::map<std::string_view, size_t> OwnersOf(const TorchCalls::Renamed& renamed, const std::vector<size_t>& twins) const {
+  std::map<std::string_view, size_t> OwnersOf(const TorchCalls::Renamed& renamed, size_t id) const {
+    const std::vector<size_t>& twins = twins_of_[id];
     std::map<std::string_view, size_t> owners;
     bool any_within = false;
     for (const auto& [name, edges] : renamed) {
@@ -191,11 +192,16 @@ class Separator {
       }
     }
     std::erase_if(owners, [](const auto& owner) { return owner.second == SIZE_MAX; });
-    if (any_within || renamed.size() != twins.size()) return owners;
+    if (any_within) return owners;
+    std::vector<size_t> ordered = twins;
+    // Of too many, those that this node is a layer of: others may come from nodes before it that only seem to be merged, since the exporter
+    // has removed an operator that had their result for itself.
+    if (renamed.size() != ordered.size())
+      std::erase_if(ordered, [&](size_t one) { return !layers_.at(one).contains(calls_->nodes()[id].call); });
+    if (renamed.size() != ordered.size()) return owners;
     std::vector<std::string_view> names;
     for (const auto& [name, edges] : renamed) names.push_back(name);
     std::ranges::sort(names, {}, [](std::string_view name) { return CallName(name).number; });
-    std::vector<size_t> ordered = twins;
     std::ranges::sort(ordered, {}, [&](size_t one) { return twins_[one].order; });
     for (size_t i = 0; i < names.size(); ++i) owners.emplace(names[i], ordered[i]);
     return owners;

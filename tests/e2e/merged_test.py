@@ -15,7 +15,7 @@ import safetensors.numpy
 
 GRADLOOM, FOLDER = os.path.abspath(sys.argv.pop(1)), os.path.abspath(os.path.dirname(sys.argv.pop(1)))
 FILES = [(name, exporter) for name in ("norms", "layers", "images", "attention") for exporter in ("default", "older")]
-FILES += [(name, "default") for name in ("blocks", "constants", "forms", "branches", "modulated", "parallel")]
+FILES += [(name, "default") for name in ("blocks", "constants", "forms", "branches", "modulated", "parallel", "clones")]
 # Parameters that a file has in another form, by which the state names them.
 FORMS = {"blocks.0.gamma": "view", "blocks.1.gamma": "blocks.1.gamma/view", "blocks.2.gamma": "blocks.2.gamma/view"}
 # In the older exporter's file, a layer whose query, keys and values differ has three matrices and biases in place of one each.

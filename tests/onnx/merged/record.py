@@ -367,6 +367,31 @@ class Shared(nn.Module):
     only_default = True
 
 
+class ClonesBlock(nn.Module):
+    """Two normalizations of one value. What the first layer computes is read twice, by way of an operator that the exporter removes."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2, self.fc1, self.fc2 = nn.LayerNorm(6), nn.LayerNorm(6), nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        y = self.fc1(self.norm1(x)).clone()
+        return x + y.sin() * y.cos() + self.fc2(self.norm2(x)).tanh()
+
+
+class Clones(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(ClonesBlock(), ClonesBlock())
+        self.out = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.out(self.blocks(x))
+
+    shape = (6,)
+    only_default = True
+
+
 def without_traces(path):
     """Removes stack traces, which name files of the machine."""
 
@@ -429,7 +454,8 @@ if __name__ == "__main__":
     modules = {
         "norms": Norms, "layers": Layers, "images": Images, "blocks": Blocks, "words": Words, "constants": Constants, "forms": Forms,
         "branches": Branches, "detached": Detached, "modulated": Modulated, "parallel": Parallel, "shared": Shared,
-        "attention": Attention, "computed": Computed
+        "attention": Attention, "computed": Computed,
+        "clones": Clones
     }
     for name in sys.argv[1:] or modules:
         record(name, modules[name])
