@@ -159,6 +159,17 @@ class Restorer {
     return found == module_.arguments.end() ? nullptr : &found->second;
   }
 
+  // The same of what a node reads. A normalization that is called again reads the statistics that its call before returned.
+  const std::string* TensorRead(const onnx::NodeProto& node, int input, std::string_view operand) {
+    const std::string* const name = TensorOf(operand);
+    const std::optional<std::string_view> module = ModuleOf(node);
+    if (node.op_type() != "BatchNormalization" || input < 3 || !module) return name;
+    const auto [at, fresh] = statistics_.try_emplace({std::string(*module), input}, name);
+    if (name != nullptr && at->second != name) at->second = nullptr;  // the module's code has several
+    if (name != nullptr || fresh) return name;
+    return CallName(operand).base == "getitem" && !edited_.IsTaken(std::string(operand)) ? at->second : nullptr;
+  }
+
   bool IsOfModule(const std::string& name) const { return module_.parameters.contains(name) || module_.others.contains(name); }
 
   void RestoreInputs(onnx::NodeProto& node) {
@@ -172,7 +183,7 @@ class Restorer {
       const Operand operand = OperandOf(call, node, i);
       if (operand.is_constant) {
         RestoreConstant(node, i);
-      } else if (const std::string* const name = operand.is_known ? TensorOf(operand.name) : OnlyMissing(call, node, merged)) {
+      } else if (const std::string* const name = operand.is_known ? TensorRead(node, i, operand.name) : OnlyMissing(call, node, merged)) {
         RestoreInput(node, call, i, *name, operand.is_vector);
       } else if (operand.is_known) {
         RestoreForm(node, i, operand.name);
@@ -520,6 +531,8 @@ class Restorer {
   std::map<std::string, std::string> values_;  // the results of forms_, by what they are
   std::vector<onnx::NodeProto> forms_;
   NameSet replaced_;  // initializers
+  // By the module that a normalization's code is in, and the input of its node: the statistics that its first call reads.
+  std::map<std::pair<std::string, int>, const std::string*> statistics_;
   std::vector<std::string> restored_;
 };
 

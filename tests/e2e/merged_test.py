@@ -135,6 +135,16 @@ class MergedTest(unittest.TestCase):
                       "'add_1' of scale, 'mul_2' of weight; ", text)
         self.assertNotIn("of the module, of which", run(["check", path_of("forms", "default")]).stdout)
 
+    def test_normalization_that_is_called_twice(self):
+        recorded = np.load(os.path.join(FOLDER, "twice.npz"))
+        np.testing.assert_allclose(self.train(path_of("twice", "default"), "twice"), recorded["losses"], rtol=2e-6)
+        exported = os.path.join(self.out, "run", "export", "model.onnx")
+        means = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(exported).graph.initializer}
+        np.testing.assert_allclose(means["norm.running_mean"], recorded["statistics/norm.running_mean"], rtol=1e-4, atol=1e-6)
+        # Both calls use them.
+        reads = [node.input[3:] for node in onnx.load(exported).graph.node if node.op_type == "BatchNormalization"]
+        self.assertEqual([list(inputs) for inputs in reads], [["norm.running_mean", "norm.running_var"]] * 2)
+
     def test_signature_without_lines(self):
         # The time to read it does not grow with its square.
         self.check_with("words", lambda text: text + "".join(f" p{i}: PARAMETER target='w{i}'" for i in range(20_000)))

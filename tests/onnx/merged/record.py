@@ -2,7 +2,7 @@
 """Exports new modules, many of whose tensors are equal, with the defaults of torch's exporters, and trains the modules.
 
 record.py [NAME ...] writes NAME_EXPORTER.onnx and NAME.npz beside itself: arrays for the input x and the target y, the mean loss of each
-epoch, and the parameters after the last one (after/PARAMETER).
+epoch, and after the last one the parameters (after/PARAMETER) and running means (statistics/BUFFER).
 Needs torch and onnxscript; the files were made with torch 2.15."""
 import pathlib
 import sys
@@ -392,6 +392,20 @@ class Clones(nn.Module):
     only_default = True
 
 
+class Twice(nn.Module):
+    """A normalization that is called twice, in a file that was exported in training mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm, self.out = nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.norm(self.fc(x)).tanh() + self.norm(self.fc(x.square())).sin())
+
+    shape = (6,)
+    only_default = in_training = True
+
+
 def without_traces(path):
     """Removes stack traces, which name files of the machine."""
 
@@ -426,7 +440,7 @@ def record(name, module):
     words = getattr(module, "words", 0)
     x = torch.randint(0, words, (ROWS, *module.shape)) if words else torch.randn(ROWS, *module.shape)
     y = torch.randint(0, 3, (ROWS,))
-    model.eval()
+    model.train(getattr(module, "in_training", False))
     torch.onnx.export(model, (x[:2],), str(HERE / f"{name}_default.onnx"), input_names=["x"],
                       output_names=getattr(module, "outputs", ["out"]),
                       dynamic_shapes=({0: torch.export.Dim("N", min=1, max=64)},), external_data=False, verbose=False)
@@ -446,7 +460,8 @@ def record(name, module):
             sums += loss.item() * BATCH / ROWS
         losses.append(sums)
     np.savez(HERE / f"{name}.npz", x=x.numpy(), y=y.numpy(), losses=losses,
-             **{f"after/{parameter}": value.detach().numpy() for parameter, value in parameters(model).items()})
+             **{f"after/{parameter}": value.detach().numpy() for parameter, value in parameters(model).items()},
+             **{f"statistics/{buffer}": value.numpy() for buffer, value in model.named_buffers() if buffer.endswith("running_mean")})
     print(name, losses)
 
 
@@ -455,7 +470,7 @@ if __name__ == "__main__":
         "norms": Norms, "layers": Layers, "images": Images, "blocks": Blocks, "words": Words, "constants": Constants, "forms": Forms,
         "branches": Branches, "detached": Detached, "modulated": Modulated, "parallel": Parallel, "shared": Shared,
         "attention": Attention, "computed": Computed,
-        "clones": Clones
+        "clones": Clones, "twice": Twice
     }
     for name in sys.argv[1:] or modules:
         record(name, modules[name])
