@@ -16,6 +16,7 @@
 #include "compiler/onnx/training_info.h"
 #include "compiler/onnx/translate/torch_clamp.h"
 #include "compiler/onnx/translate/upgrade.h"
+#include "compiler/onnx/unrecorded.h"
 #include "runtime/base/suggestion.h"
 
 namespace gradloom {
@@ -38,6 +39,7 @@ ImportedGraph Importer::Run() {
   result_.divided_parameters = DividedParameters(file_);
   result_.computed_parameters = ComputedParameters(file_);
   result_.names_attributes = IsTracedByTorch(file_.proto);
+  for (std::string& warning : WarningsOfUnrecorded(*graphs[0])) result_.warnings.push_back(std::move(warning));
   FindUpdated(graphs);
   FindDetached();
   Scope scope;

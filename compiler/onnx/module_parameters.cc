@@ -88,27 +88,52 @@ std::map<std::string, std::string> DividedParameters(const ModelFile& file) {
   return warnings;
 }
 
+namespace {
+
+// Whether a tensor was computed by operators that change elements, or holds copies of an element that a table has once, which are trained
+// as several. `names`: what torch.export's graph calls its sources, operators included.
+bool IsComputed(const std::string& name, const NameSet& names, const ModuleSignature& module, const Tensor& data) {
+  // The operators that look up rows. What is called val_7 may be anything; numbers in the code and positions are no weights.
+  static const std::set<std::string_view> lookups = {"embedding", "gather", "index", "index_select"};
+  static const std::set<std::string_view> others = {
+      "val", "arange", "full", "lift_fresh_copy", "lifted_tensor", "ones", "scalar_tensor_default", "zeros"};
+  bool looks_up = false, is_changed = false;
+  const auto see = [&](std::string_view of) {
+    const std::string_view base = CallName(of).base;
+    looks_up = looks_up || lookups.contains(base);
+    is_changed = is_changed || (!MovesElements(of) && !lookups.contains(base) && !others.contains(base));
+  };
+  see(name);
+  for (const std::string& source : names) {
+    if (!module.parameters.contains(source) && !module.others.contains(source)) see(source);
+  }
+  // With a lookup, the other operators may be those that computed the positions.
+  return looks_up ? HasRepeatedElements(data) : is_changed;
+}
+
+}  // namespace
+
 std::map<std::string, std::string> ComputedParameters(const ModelFile& file) {
-  // The operators of torch.export's graph that move elements. What is called val_7 may be anything.
-  static const std::set<std::string_view> forms = {
-      "alias",   "cat",    "chunk",    "clone",  "contiguous", "detach", "expand", "expand_as", "flatten",   "flip",     "getitem", "index",
-      "movedim", "narrow", "permute",  "repeat", "reshape",    "roll",   "select", "slice",     "split",     "squeeze",  "stack",   "t",
-      "tile",    "to",     "_to_copy", "unbind", "unflatten",  "unfold", "val",    "view",      "transpose", "unsqueeze"};
   const onnx::GraphProto& graph = file.proto.graph();
   const ModuleSignature module(graph);
-  NameSet initializers;
-  for (const onnx::TensorProto& tensor : graph.initializer()) initializers.insert(tensor.name());
+  std::map<std::string, const onnx::TensorProto*> initializers;
+  for (const onnx::TensorProto& tensor : graph.initializer()) initializers.emplace(tensor.name(), &tensor);
   std::map<std::string, std::string> computed;
   for (const onnx::ValueInfoProto& info : graph.value_info()) {
     const std::string& name = info.name();
-    const bool is_named = module.parameters.contains(name) || module.others.contains(name) || name.find_first_of("./") != std::string::npos;
-    if (is_named || !initializers.contains(name) || forms.contains(CallName(name).base)) continue;
+    const auto tensor = initializers.find(name);
+    if (tensor == initializers.end() || module.parameters.contains(name) || module.others.contains(name) ||
+        name.find_first_of("./") != std::string::npos)
+      continue;
+    const NameSet sources = SourcesOf(info);
     std::string parameters;
-    for (const std::string& source : SourcesOf(info)) {
+    for (const std::string& source : sources) {
       if (!module.parameters.contains(source) || initializers.contains(source)) continue;
       parameters += (parameters.empty() ? "" : " and ") + Escaped(source, 80);
     }
-    if (!parameters.empty()) computed.emplace(name, std::move(parameters));
+    const auto data = file.tensors.find(tensor->second);
+    if (!parameters.empty() && data != file.tensors.end() && IsComputed(name, sources, module, data->second.data))
+      computed.emplace(name, std::move(parameters));
   }
   return computed;
 }

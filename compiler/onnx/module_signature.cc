@@ -37,6 +37,10 @@ ModuleSignature::ModuleSignature(const onnx::GraphProto& graph) {
     begin += line.size() + 1;
     if (constexpr std::string_view kOutput = ": USER_OUTPUT"; line.ends_with(kOutput))
       outputs.emplace_back(line.substr(0, line.size() - kOutput.size()));
+    if (constexpr std::string_view kMutation = ": BUFFER_MUTATION target='"; line.find(kMutation) != std::string_view::npos) {
+      const std::string_view name = line.substr(line.find(kMutation) + kMutation.size());
+      changed.emplace(name.substr(0, name.find('\'')));
+    }
     for (const auto& [mark, names] : kinds) {
       const size_t at = line.find(mark);
       if (at == std::string_view::npos) continue;

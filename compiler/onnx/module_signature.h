@@ -21,6 +21,7 @@ struct ModuleSignature {
   NameSet parameters;
   NameSet others;                                             // buffers, and tensors written in the code
   std::map<std::string, std::string, std::less<>> arguments;  // by the name that stands for them in torch.export's graph (p_l_weight)
+  NameSet changed;                                            // buffers to which the module's forward() assigns new values
   std::vector<std::string> ordered;                           // all of these tensors, as they come in the module
   std::vector<std::string> outputs;                           // the names of the outputs in torch.export's graph
 };

@@ -120,6 +120,7 @@ class Restorer {
       Prepend(std::move(forms_), graph_);
       RemoveReplaced();
       WarnOfLost();
+      WarnOfConfused();
     } else if (edited_.file().proto.producer_name() == "pytorch") {
       RestoreIdentities();
     }
@@ -187,6 +188,7 @@ class Restorer {
         RestoreInput(node, call, i, *name, operand.is_vector);
       } else if (operand.is_known) {
         RestoreForm(node, i, operand.name);
+        if (node.input(i) == merged) NoteReplaced(merged, operand.name);
       }
       if (node.input(i) != merged) replaced_.insert(merged);
     }
@@ -260,6 +262,22 @@ class Restorer {
       only = &name;
     }
     if (only != nullptr) GiveOwn(node, i, *only);
+  }
+
+  // The node reads a parameter in place of a value of that name, which the exporter has computed (1 - alpha) and merged with it. An
+  // operator that only moves elements may have been left out, as of w.clone().
+  void NoteReplaced(const std::string& parameter, std::string_view name) {
+    if (!module_.parameters.contains(parameter) || MovesElements(name) || edited_.IsTaken(std::string(name))) return;
+    confused_.try_emplace(parameter, name);
+  }
+
+  void WarnOfConfused() {
+    if (confused_.empty()) return;
+    Listing names(4);
+    for (const auto& [parameter, name] : confused_) names.Add("'" + Escaped(parameter, 80) + "' in place of '" + Escaped(name, 80) + "'");
+    edited_.file().warnings.push_back("nodes read " + names.text() + ": a value that the exporter has computed and merged with a " +
+                                      "parameter that equals it, so it trains as that parameter unless the module's code multiplies by 1 " +
+                                      "or adds 0 there; torch.onnx.export(..., optimize=False) keeps it");
   }
 
   // Of the names of the module's tensors.
@@ -533,6 +551,7 @@ class Restorer {
   NameSet replaced_;  // initializers
   // By the module that a normalization's code is in, and the input of its node: the statistics that its first call reads.
   std::map<std::pair<std::string, int>, const std::string*> statistics_;
+  std::map<std::string, std::string> confused_;  // by parameter: the first value in whose place a node reads it
   std::vector<std::string> restored_;
 };
 

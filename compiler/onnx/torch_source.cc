@@ -124,6 +124,14 @@ std::optional<std::string_view> ModuleOf(const onnx::NodeProto& node) {
   return begin == std::string_view::npos || call == 0 ? std::nullopt : std::optional(scopes.substr(begin + 1, call - begin - 1));
 }
 
+bool MovesElements(std::string_view name) {
+  static const std::set<std::string_view> forms = {
+      "alias", "cat",     "chunk",  "clone",   "contiguous", "detach",  "expand",    "expand_as", "flatten", "flip",      "getitem",
+      "index", "movedim", "narrow", "permute", "repeat",     "reshape", "roll",      "select",    "slice",   "split",     "squeeze",
+      "stack", "t",       "tile",   "to",      "_to_copy",   "unbind",  "unflatten", "unfold",    "view",    "transpose", "unsqueeze"};
+  return forms.contains(CallName(name).base);
+}
+
 bool IsConstantOfCode(std::string_view argument) {
   if (argument == "None" || IsNumber(argument)) return true;
   if (!argument.starts_with('%')) return false;

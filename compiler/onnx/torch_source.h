@@ -67,6 +67,9 @@ std::optional<CodeFrame> FunctionFrame(const onnx::NodeProto& node);
 // The names of all values of the graph, and of its inputs and outputs in torch.export's graph.
 std::set<std::string_view> ValueNames(const onnx::GraphProto& graph);
 
+// Whether a call of that name (view_3) gives elements of its operand as they are, in another shape or place.
+bool MovesElements(std::string_view name);
+
 // Whether an argument is a constant of the code: None, a number, or a tensor from torch.zeros and the like ("%zeros_1").
 bool IsConstantOfCode(std::string_view argument);
 

@@ -135,6 +135,21 @@ class MergedTest(unittest.TestCase):
                       "'add_1' of scale, 'mul_2' of weight; ", text)
         self.assertNotIn("of the module, of which", run(["check", path_of("forms", "default")]).stdout)
 
+    def test_tensors_computed_of_parameters_under_other_names(self):
+        # A matrix under a mask that is transposed, and a table of which a row is read twice.
+        self.assertIn("2 tensors trained in place of parameters of the module, of which the exporter computed them: 'index' of places, "
+                      "'val_18' of weight; ", run(["check", path_of("unrecorded", "default")]).stdout)
+
+    def test_what_a_file_does_not_do_is_named(self):
+        text = run(["check", path_of("unrecorded", "default")]).stdout
+        self.assertIn("the module assigns new values to 1 buffer whenever it is called (mean), which the file does not do", text)
+        self.assertIn("by how often a batch has each word (scale_grad_by_freq), which the file does not do", text)
+        self.assertIn("nodes read 'alpha' in place of 'sub_1': a value that the exporter has computed and merged with a parameter", text)
+        for name in ("norms", "words", "constants", "shared", "twice"):
+            text = run(["check", path_of(name, "default")]).stdout
+            for words in ("assigns new values", "by how often", "merged with a parameter"):
+                self.assertNotIn(words, text, name)
+
     def test_normalization_that_is_called_twice(self):
         recorded = np.load(os.path.join(FOLDER, "twice.npz"))
         np.testing.assert_allclose(self.train(path_of("twice", "default"), "twice"), recorded["losses"], rtol=2e-6)

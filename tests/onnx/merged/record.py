@@ -406,6 +406,29 @@ class Twice(nn.Module):
     only_default = in_training = True
 
 
+class Unrecorded(nn.Module):
+    """What a file of the default exporter does not do, or with tensors that are computed of parameters or merged with them."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(8, 6, scale_grad_by_freq=True)
+        self.alpha = nn.Parameter(torch.tensor(0.5))
+        self.places, self.weight = nn.Parameter(torch.randn(3, 6)), nn.Parameter(torch.randn(6, 6))
+        self.register_buffer("mask", torch.ones(6, 6).tril())
+        self.register_buffer("mean", torch.zeros(6))
+        self.out = nn.Linear(6, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(x.mean((0, 1)), alpha=0.1)
+        x = x - self.mean + self.places[torch.tensor([0, 1, 1, 2])]
+        x = self.alpha * x.sin() + (1 - self.alpha) * self.words((x > 0).long().sum(-1))
+        return self.out(nn.functional.linear(x, self.weight * self.mask).mean(1))
+
+    shape = (4, 6)
+    only_default = in_training = True
+
+
 def without_traces(path):
     """Removes stack traces, which name files of the machine."""
 
@@ -470,7 +493,7 @@ if __name__ == "__main__":
         "norms": Norms, "layers": Layers, "images": Images, "blocks": Blocks, "words": Words, "constants": Constants, "forms": Forms,
         "branches": Branches, "detached": Detached, "modulated": Modulated, "parallel": Parallel, "shared": Shared,
         "attention": Attention, "computed": Computed,
-        "clones": Clones, "twice": Twice
+        "clones": Clones, "twice": Twice, "unrecorded": Unrecorded
     }
     for name in sys.argv[1:] or modules:
         record(name, modules[name])
