@@ -105,9 +105,12 @@ void JobGroup::Exchange(Collective collective, int root) {
   const int64_t small = few ? kSmallBytes : kSmallBytes * std::ssize(processes_) / static_cast<int64_t>(kMostInOneExchange);
   switch (collective) {
     case Collective::kAllReduceSum:
-      if (bytes > small) return Reduce(true);
-      return few ? AllReduceSmall() : AllReduceByTree(bytes);
-    case Collective::kReduceScatterSum: return Reduce(false);
+      if (bytes > small) return SumPieces(collective, true);
+      return few ? AllReduceSmall() : SumByTree(collective, bytes);
+    case Collective::kReduceSum:
+      if (bytes > small) return SumPieces(collective, PaysToShare(bytes));
+      return few ? ReduceSmall() : SumByTree(collective, bytes);
+    case Collective::kReduceScatterSum: return SumPieces(collective, false);
     case Collective::kBroadcast: return Broadcast(root);
     case Collective::kAllGather: return AllGather();
   }
@@ -121,16 +124,17 @@ void JobGroup::Fetch(int member, Collective collective, int root) const {
     const Operand& o = operands(member)[k];
     switch (collective) {
       case Collective::kAllReduceSum: copy(o.write, leader(k).write, o.write_bytes); break;
-      case Collective::kReduceScatterSum: break;
+      case Collective::kReduceScatterSum:
+      case Collective::kReduceSum: break;
       case Collective::kBroadcast: {
-        const bool here = root >= mine_->begin && root < mine_->end;
+        const bool here = Has(*mine_, root);
         copy(o.write, here ? operands(root)[k].read : leader(k).write, o.write_bytes);
         break;
       }
       case Collective::kAllGather:
         for (int m = 0; m < size_; ++m) {
           const int64_t at = m * o.read_bytes;
-          const bool here = m >= mine_->begin && m < mine_->end;
+          const bool here = Has(*mine_, m);
           copy(static_cast<std::byte*>(o.write) + at, here ? operands(m)[k].read : static_cast<const std::byte*>(leader(k).write) + at,
                o.read_bytes);
         }
@@ -190,10 +194,52 @@ void JobGroup::AllReduceSmall() {
   }
 }
 
+// Each process receives the parts of the sums whose roots it has, in one message from each of the others.
+void JobGroup::ReduceSmall() {
+  const auto bytes_for = [&](const Process& process) {  // of one part
+    int64_t bytes = 0;
+    for (const Operand& operand : members_[0]) bytes += Has(process, operand.root) ? operand.read_bytes : 0;
+    return bytes;
+  };
+  const auto parts_of = [](const Process& process) { return static_cast<int64_t>(process.parts.size()); };
+  const auto put_parts = [&](const Process& process, std::byte* to) {
+    for (size_t k = 0; k < members_[0].size(); ++k) {
+      if (Has(process, leader(k).root)) to += SumParts(k, 0, Elements(leader(k)), to);
+    }
+    return to;
+  };
+  int64_t all = 0, most = 0;
+  for (const Process& process : processes_) {
+    all += bytes_for(*mine_) * parts_of(process);
+    most = std::max(most, bytes_for(process) * parts_of(*mine_));
+  }
+  sent_.resize(std::max(sent_.size(), static_cast<size_t>(most) / sizeof(double) + 1));
+  received_.resize(std::max(received_.size(), static_cast<size_t>(all) / sizeof(double) + 1));
+  ForEachOther([&](size_t, const Process& other) {
+    if (bytes_for(other) == 0) return;
+    auto* const message = reinterpret_cast<std::byte*>(sent_.data());
+    communicator_.Send(other.process, tag_, message, put_parts(other, message) - message);
+  });
+  if (bytes_for(*mine_) == 0) return;
+  std::vector<const std::byte*> parts;
+  auto* at = reinterpret_cast<std::byte*>(received_.data());
+  for (const Process& process : processes_) {
+    const int64_t bytes = bytes_for(*mine_) * parts_of(process);
+    &process == mine_ ? void(put_parts(process, at)) : communicator_.Receive(process.process, tag_, at, bytes);
+    parts.push_back(std::exchange(at, at + bytes));
+  }
+  for (size_t k = 0; k < members_[0].size(); ++k) {
+    const int root = leader(k).root;
+    if (!Has(*mine_, root)) continue;
+    SumAll(leader(k).dtype, Elements(leader(k)), parts, operands(root)[k].write);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i] += leader(k).read_bytes * parts_of(processes_[i]);
+  }
+}
+
 // Each process adds the sums of those under it to its own, and passes on the parts of the whole sum that they make up. The whole sum comes
 // back the same way. So there are two messages for each process, however many there are. All operands are in one message, each with its
 // parts.
-void JobGroup::AllReduceByTree(int64_t bytes) {
+void JobGroup::SumByTree(Collective collective, int64_t bytes) {
   const auto room = [&](std::vector<double>& memory, const std::vector<TreePart>& parts) {
     memory.resize(std::max(memory.size(), static_cast<size_t>(bytes) * parts.size() / sizeof(double) + 1));
     return reinterpret_cast<std::byte*>(memory.data());
@@ -230,12 +276,29 @@ void JobGroup::AllReduceByTree(int64_t bytes) {
     communicator_.Send(branch->process, tag_ + 1, sent_.data(), bytes);
   const auto* sum = reinterpret_cast<const std::byte*>(sent_.data());
   for (size_t k = 0; k < members_[0].size(); ++k) {
-    if (leader(k).write_bytes > 0) std::memcpy(leader(k).write, sum, static_cast<size_t>(leader(k).write_bytes));
-    sum += leader(k).write_bytes;
+    const int64_t size = leader(k).read_bytes;
+    const int receiver = ReceiverOf(collective, k);
+    if (size > 0 && receiver >= 0) std::memcpy(operands(receiver)[k].write, sum, static_cast<size_t>(size));
+    sum += size;
   }
 }
 
-std::vector<JobGroup::Piece> JobGroup::PiecesOf(const Process& process, bool gather) const {
+// A process that sums alone receives its operands from all others; with shares, a share of all operands, and shares of the sums.
+bool JobGroup::PaysToShare(int64_t bytes) const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const Process& process) {
+    int64_t own = 0;
+    for (const Operand& operand : members_[0]) own += Has(process, operand.root) ? operand.read_bytes : 0;
+    return own * (std::ssize(processes_) - 1) > bytes;
+  });
+}
+
+int JobGroup::ReceiverOf(Collective collective, size_t operand) const {
+  if (collective == Collective::kAllReduceSum) return mine_->begin;
+  const int root = leader(operand).root;
+  return Has(*mine_, root) ? root : -1;
+}
+
+std::vector<JobGroup::Piece> JobGroup::PiecesOf(const Process& process, Collective collective, bool shares) const {
   std::vector<Piece> pieces;
   const int64_t i = &process - processes_.data(), count = static_cast<int64_t>(processes_.size());
   for (size_t k = 0; k < members_[0].size(); ++k) {
@@ -243,9 +306,11 @@ std::vector<JobGroup::Piece> JobGroup::PiecesOf(const Process& process, bool gat
     const auto add = [&](int64_t begin, int64_t end, int member, int64_t to) {
       for (int64_t at = begin; at < end; at += most) pieces.push_back({k, at, std::min(most, end - at), member, to + at - begin});
     };
-    if (gather) {
+    if (shares) {
       const int64_t begin = elements * i / count;
-      add(begin, elements * (i + 1) / count, process.begin, begin);
+      add(begin, elements * (i + 1) / count, &process == mine_ ? ReceiverOf(collective, k) : -1, begin);
+    } else if (collective == Collective::kReduceSum) {
+      if (Has(process, leader(k).root)) add(0, elements, leader(k).root, 0);
     } else {
       const int64_t part = elements / size_;
       for (int m = process.begin; m < process.end; ++m) add(part * m, part * (m + 1), m, 0);
@@ -254,11 +319,11 @@ std::vector<JobGroup::Piece> JobGroup::PiecesOf(const Process& process, bool gat
   return pieces;
 }
 
-void JobGroup::Reduce(bool gather) {
+void JobGroup::SumPieces(Collective collective, bool shares) {
   std::vector<std::vector<Piece>> pieces;
   size_t most = 0;
   for (const Process& process : processes_) {
-    pieces.push_back(PiecesOf(process, gather));
+    pieces.push_back(PiecesOf(process, collective, shares));
     most = std::max(most, pieces.back().size());
   }
   size_t parts = 0;
@@ -266,6 +331,7 @@ void JobGroup::Reduce(bool gather) {
   const size_t each = static_cast<size_t>(kPieceBytes) / sizeof(double) * parts;
   sent_.resize(std::max(sent_.size(), each));
   received_.resize(std::max(received_.size(), each * processes_.size()));
+  summed_.resize(std::max(summed_.size(), static_cast<size_t>(kPieceBytes) / sizeof(double)));
   const std::vector<Piece>& own = pieces[static_cast<size_t>(mine_ - processes_.data())];
 
   const auto send_parts = [&](size_t p) {
@@ -286,23 +352,29 @@ void JobGroup::Reduce(bool gather) {
     });
     SumParts(piece.operand, piece.begin, piece.elements,
              reinterpret_cast<std::byte*>(received_.data() + each * static_cast<size_t>(mine_ - processes_.data())));
-    auto* const to = static_cast<std::byte*>(operands(piece.member)[piece.operand].write) + piece.to * DTypeBytes(dtype);
+    auto* const to = piece.member < 0 ? reinterpret_cast<std::byte*>(summed_.data())
+                                      : static_cast<std::byte*>(operands(piece.member)[piece.operand].write) + piece.to * DTypeBytes(dtype);
     SumAll(dtype, piece.elements, at, to);
-    if (gather) ForEachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_ + 1, to, bytes); });
+    ForEachOther([&](size_t, const Process& other) {
+      const bool gets = collective == Collective::kAllReduceSum || Has(other, leader(piece.operand).root);
+      if (shares && gets) communicator_.Send(other.process, tag_ + 1, to, bytes);
+    });
   };
 
   send_parts(0);
   for (size_t p = 0; p < most; ++p) {
     send_parts(p + 1);
     if (p < own.size()) sum_own(own[p]);
-    if (!gather) continue;
-    // Received into the first member's operand, whose elements in this range have already been sent.
+    if (!shares) continue;
+    // Received into an operand whose elements in this range have already been sent.
     ForEachOther([&](size_t i, const Process& other) {
       if (p >= pieces[i].size()) return;
       const Piece& piece = pieces[i][p];
       const int64_t size = DTypeBytes(leader(piece.operand).dtype);
-      communicator_.Receive(other.process, tag_ + 1, static_cast<std::byte*>(leader(piece.operand).write) + piece.to * size,
-                            piece.elements * size);
+      const int receiver = ReceiverOf(collective, piece.operand);
+      if (receiver < 0) return;
+      auto* const to = static_cast<std::byte*>(operands(receiver)[piece.operand].write);
+      communicator_.Receive(other.process, tag_ + 1, to + piece.to * size, piece.elements * size);
     });
   }
 }

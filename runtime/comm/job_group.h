@@ -15,7 +15,8 @@ class Communicator;
 
 // The members in a process synchronize. The first one exchanges data with the other processes, and the others take it from there. A sum
 // over all members is made piece by piece: each process sums a share of the elements, for which the others send it the partial sums of the
-// tree over their members. A small sum is made by each of few processes, or by a tree of many.
+// tree over their members. A small sum is made by each of few processes, or by a tree of many. In a reduce a process sums the operands
+// whose roots it has, unless it would receive more in this way than as one of those that sum a share each.
 class JobGroup : public RankGroup {
  public:
   // `ranks`: number of ranks of the plan. `members` ascend. Uses two tags, from `tag` on.
@@ -33,7 +34,7 @@ class JobGroup : public RankGroup {
   struct Piece {
     size_t operand = 0;
     int64_t begin = 0, elements = 0;
-    int member = 0;  // the member whose `write` gets them ...
+    int member = 0;  // the member whose `write` gets them, -1: one of another process ...
     int64_t to = 0;  // ... from this element on
   };
 
@@ -57,12 +58,20 @@ class JobGroup : public RankGroup {
 
   void GrowBranches();
   void AllReduceSmall();
-  void AllReduceByTree(int64_t bytes);  // `bytes`: of all operands
-  void Reduce(bool gather);
+  void ReduceSmall();
+  // The roots of a reduce get their sums, the first member those of an all-reduce. `bytes`: of all operands.
+  void SumByTree(Collective collective, int64_t bytes);
+  // `shares`: each process sums a share of the elements for those that get the sums, otherwise what its members get.
+  void SumPieces(Collective collective, bool shares);
   void Broadcast(int root);
   void AllGather();
 
-  std::vector<Piece> PiecesOf(const Process& process, bool gather) const;
+  static bool Has(const Process& process, int member) { return member >= process.begin && member < process.end; }
+  // Whether one of the processes would receive more bytes by summing its operands alone than if all sum shares. `bytes`: of all operands.
+  bool PaysToShare(int64_t bytes) const;
+  // The member of this process to whose memory the sum of an operand goes, or -1.
+  int ReceiverOf(Collective collective, size_t operand) const;
+  std::vector<Piece> PiecesOf(const Process& process, Collective collective, bool shares) const;
   // Writes the sums of this process's parts, one after the other; returns their bytes.
   int64_t SumParts(size_t operand, int64_t begin, int64_t elements, std::byte* to);
   // Sums the parts of all processes; those of process i are at parts[i].
@@ -81,7 +90,7 @@ class JobGroup : public RankGroup {
   bool exchanged_ = false;
   // Used by the first member's thread only.
   std::vector<const void*> addends_;
-  std::vector<double> scratch_, sent_, received_, joined_;
+  std::vector<double> scratch_, sent_, received_, joined_, summed_;
 };
 
 class JobChannel : public RankChannel {

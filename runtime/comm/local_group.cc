@@ -41,6 +41,11 @@ void LocalGroup::Make(size_t me, Collective collective, size_t k) {
     const int64_t elements = o.read_bytes / size;
     const int64_t begin = PartBegin(elements, me, members_.size());
     Sum(me, k, begin, PartBegin(elements, me + 1, members_.size()), write + begin * size);
+  } else if (collective == Collective::kReduceSum) {
+    // All members write their parts of the sum where the root wants it.
+    auto* const to = static_cast<std::byte*>(members_[static_cast<size_t>(o.root)].operands[k].write);
+    const int64_t elements = o.read_bytes / size, begin = PartBegin(elements, me, members_.size());
+    Sum(me, k, begin, PartBegin(elements, me + 1, members_.size()), to + begin * size);
   } else if (collective == Collective::kReduceScatterSum) {
     const int64_t part = o.write_bytes / size, first = part * static_cast<int64_t>(me);
     Sum(me, k, first, first + part, write);
@@ -69,12 +74,14 @@ void LocalGroup::Fetch(size_t me, Collective collective, int root, size_t k) {
         if (to != other.read) Copy(to, other.read, o.read_bytes);
       }
       break;
-    case Collective::kReduceScatterSum: break;
+    case Collective::kReduceScatterSum:
+    case Collective::kReduceSum: break;
   }
 }
 
 // Each member computes its part, then all copy the parts that they need from each other. There are three barriers, and between them no
-// member writes what another reads. This also holds in place: before the second barrier a member writes only the part that it alone reads.
+// member writes what another reads. This also holds in place: before the second barrier a member writes only the part that it alone reads,
+// be it in the root's memory.
 void LocalGroup::Run(int member, Collective collective, int root, std::span<const Operand> operands, bool failed) {
   const auto me = static_cast<size_t>(member);
   members_[me].operands = operands;

@@ -164,15 +164,17 @@ class DeviceGroup {
   struct Operand {
     DType dtype = DType::kUndefined;
     const void* read = nullptr;
-    void* write = nullptr;  // the same as read, or separate
+    void* write = nullptr;  // the same as read, or separate; null for a reduce to another member
     int64_t read_bytes = 0, write_bytes = 0;
+    int root = 0;  // of a reduce: the member that gets the sum, an index over all members
   };
   // One collective of all members, enqueued on a stream of each member of this process. `operands`: by member of this process, with equal
-  // numbers, types and sizes. Every member gets the same bits. `root` is an index over all members.
+  // numbers, types, sizes and roots. Every member gets the same bits. `root` is an index over all members.
   virtual void AllReduceSum(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
   virtual void Broadcast(int root, std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
   virtual void ReduceScatterSum(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
   virtual void AllGather(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
+  virtual void ReduceSum(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
 
   // Throws Error(kDevice) if enqueued work has failed. Does not wait.
   virtual void Check() {}

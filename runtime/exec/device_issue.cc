@@ -310,6 +310,7 @@ bool DeviceIssuer::IssueCollective(Lane& lane) {
     case Collective::kBroadcast: group.Broadcast(mine.instruction->root, operands, streams); break;
     case Collective::kReduceScatterSum: group.ReduceScatterSum(operands, streams); break;
     case Collective::kAllGather: group.AllGather(operands, streams); break;
+    case Collective::kReduceSum: group.ReduceSum(operands, streams); break;
   }
   for (Lane* member : members) LookAtWrites(*member);
   for (Lane* member : members) End(*member);

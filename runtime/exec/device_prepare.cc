@@ -220,8 +220,10 @@ class DevicePreparation {
         for (size_t slot = 0; slot < 2; ++slot) {
           for (size_t k = 0; k < count; ++k) {
             const Buffer& read = program.buffers[static_cast<size_t>(instruction.uses[k].buffer)];
-            const Buffer& write = program.buffers[static_cast<size_t>(instruction.uses[count + k].buffer)];
-            prepared.operands[slot].push_back({read.dtype, prepared.inputs[slot][k], prepared.outputs[slot][k], read.bytes, write.bytes});
+            const int written = instruction.uses[count + k].buffer;  // absent for a reduce to another rank
+            const int64_t write_bytes = written < 0 ? 0 : program.buffers[static_cast<size_t>(written)].bytes;
+            prepared.operands[slot].push_back({read.dtype, prepared.inputs[slot][k], prepared.outputs[slot][k], read.bytes, write_bytes});
+            if (!instruction.roots.empty()) prepared.operands[slot].back().root = instruction.roots[k];
           }
         }
         return;

@@ -378,7 +378,7 @@ class Preparation {
     prepared.group = groups_[group];
     prepared.member = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
     BindCollectiveOperands(program, prepared);
-    if (instruction.collective != Collective::kAllReduceSum && instruction.collective != Collective::kReduceScatterSum) return;
+    if (instruction.collective == Collective::kBroadcast || instruction.collective == Collective::kAllGather) return;
     for (const RankGroup::Operand& operand : prepared.operands) {
       if (RankGroup::CanSum(operand.dtype)) continue;
       throw Error(ErrorCode::kUnsupported, "a sum over devices does not support " + std::string(DTypeName(operand.dtype)),
@@ -392,8 +392,10 @@ class Preparation {
     prepared.operands.clear();
     for (size_t k = 0; k < count; ++k) {
       const Buffer& read = program.buffers[static_cast<size_t>(uses[k].buffer)];
-      const Buffer& write = program.buffers[static_cast<size_t>(uses[count + k].buffer)];
-      prepared.operands.push_back({read.dtype, prepared.inputs[k], prepared.outputs[k], read.bytes, write.bytes});
+      const int written = uses[count + k].buffer;  // absent for a reduce to another rank
+      const int64_t write_bytes = written < 0 ? 0 : program.buffers[static_cast<size_t>(written)].bytes;
+      prepared.operands.push_back({read.dtype, prepared.inputs[k], prepared.outputs[k], read.bytes, write_bytes});
+      if (!prepared.instruction->roots.empty()) prepared.operands.back().root = prepared.instruction->roots[k];
     }
   }
 

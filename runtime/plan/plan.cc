@@ -189,6 +189,7 @@ std::string_view CollectiveName(Collective collective) {
     case Collective::kBroadcast: return "broadcast";
     case Collective::kReduceScatterSum: return "reduce-scatter";
     case Collective::kAllGather: return "all-gather";
+    case Collective::kReduceSum: return "reduce";
   }
   return "";
 }

@@ -79,9 +79,10 @@ enum class InstructionKind : uint8_t { kLaunch, kCopy, kRecord, kWait, kCollecti
 // waits, input copies, and all instructions of a plan by a program that did not note phases.
 enum class PlanPhase : uint8_t { kNone, kForward, kBackward, kUpdate };
 
-enum class Collective : uint8_t { kAllReduceSum, kBroadcast, kReduceScatterSum, kAllGather };
+// kReduceSum: each operand is summed for one member, its root. The others have no result of it.
+enum class Collective : uint8_t { kAllReduceSum, kBroadcast, kReduceScatterSum, kAllGather, kReduceSum };
 
-// "all-reduce", "broadcast", "reduce-scatter", "all-gather".
+// "all-reduce", "broadcast", "reduce-scatter", "all-gather", "reduce".
 std::string_view CollectiveName(Collective collective);
 
 struct Program;
@@ -96,14 +97,15 @@ struct Instruction {
   std::string domain;
   Attributes attributes;
   // kCopy: one read, one write, of equal bytes and layout. kSend: one read. kRecv: one write. kCollective: one read, one write; the read of
-  // a reduce-scatter and the write of an all-gather have a part for each member of the group, in the group's order; an all-reduce may have
-  // several reads, then as many writes. kIf: the condition (bool), what the bodies read, what both bodies write, and as scratch their
-  // intermediate values. kLoop: the trip count (int64) or -1, the condition (bool) or -1, what the body reads, what it carries: each write
-  // has a read of the same range, the value before.
+  // a reduce-scatter and the write of an all-gather have a part for each member of the group, in the group's order; an all-reduce and
+  // a reduce may have several reads, then as many writes, and the writes of a reduce are absent except on their roots. kIf: the condition
+  // (bool), what the bodies read, what both bodies write, and as scratch their intermediate values. kLoop: the trip count (int64) or -1,
+  // the condition (bool) or -1, what the body reads, what it carries: each write has a read of the same range, the value before.
   std::vector<Use> uses;
   int event = -1;  // kRecord, kWait
   Collective collective = Collective::kAllReduceSum;
   int root = 0;                        // kBroadcast: index into the group's ranks
+  std::vector<int> roots = {};         // kReduceSum: by read, index into the group's ranks
   int group = -1;                      // kCollective: slot of the group, which the entry binds for each rank
   int peer = -1;                       // kSend, kRecv: slot of the peer
   int tag = 0;                         // kCollective, kSend, kRecv: the same for all members, so that none is mistaken for another
@@ -320,7 +322,7 @@ struct ModelInfo {
 };
 
 struct Plan {
-  static constexpr int kFormatVersion = 8;
+  static constexpr int kFormatVersion = 9;
 
   std::vector<Target> targets;
   ModelInfo model;

@@ -255,8 +255,9 @@ class Decoder {
       instruction.uses.push_back({from.use_buffers(i), Enum<Access>(from.use_accesses(i), 3, "kind of access")});
     }
     instruction.event = MinusOne(from.event_plus_1(), "event");
-    instruction.collective = Enum<Collective>(from.collective(), 4, "collective");
+    instruction.collective = Enum<Collective>(from.collective(), 5, "collective");
     instruction.root = from.root();
+    instruction.roots.assign(from.roots().begin(), from.roots().end());
     instruction.group = MinusOne(from.group_plus_1(), "group");
     instruction.peer = MinusOne(from.peer_plus_1(), "peer");
     instruction.tag = from.tag();

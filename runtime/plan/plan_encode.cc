@@ -159,6 +159,7 @@ class Encoder {
     to.set_event_plus_1(instruction.event + 1);
     to.set_collective(static_cast<int>(instruction.collective));
     to.set_root(instruction.root);
+    to.mutable_roots()->Add(instruction.roots.begin(), instruction.roots.end());
     to.set_group_plus_1(instruction.group + 1);
     to.set_peer_plus_1(instruction.peer + 1);
     to.set_tag(instruction.tag);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kArenas[] = {"state", "constants", "transient", "step", "feed", "input"};
 constexpr std::string_view kStreams[] = {"compute", "comm", "copy"};
-constexpr std::string_view kCollectives[] = {"all_reduce_sum", "broadcast", "reduce_scatter_sum", "all_gather"};
+constexpr std::string_view kCollectives[] = {"all_reduce_sum", "broadcast", "reduce_scatter_sum", "all_gather", "reduce_sum"};
 constexpr std::string_view kStates[] = {"parameter", "optimizer", "statistic", "accumulator", "loss_scale", "weight_copy", "average"};
 constexpr std::string_view kEntries[] = {"step", "accumulate", "update", "eval", "predict", "last batch"};
 
@@ -99,7 +99,8 @@ class ProgramWriter {
       case InstructionKind::kRecord: return "record e" + Number(i.event);
       case InstructionKind::kWait: return "wait e" + Number(i.event);
       case InstructionKind::kCollective:
-        return NameOf(kCollectives, i.collective) + " g" + Number(i.group) + (i.root == 0 ? "" : " root " + Number(i.root)) + Tag(i);
+        return NameOf(kCollectives, i.collective) + " g" + Number(i.group) + (i.root == 0 ? "" : " root " + Number(i.root)) +
+               (i.roots.empty() ? "" : " roots" + Numbers(i.roots)) + Tag(i);
       case InstructionKind::kSend: return "send p" + Number(i.peer) + Tag(i);
       case InstructionKind::kRecv: return "recv p" + Number(i.peer) + Tag(i);
       case InstructionKind::kIf: return "if";

@@ -83,12 +83,27 @@ class CommunicationCheck : EntryRanks {
     if (!IsMember(group, static_cast<int>(r))) return "the rank is not a member of group " + std::to_string(group);
     if (i.root >= static_cast<int>(members.size()))
       return "root " + std::to_string(i.root) + " is out of range: the group has " + std::to_string(members.size()) + " members";
+    if (i.collective == Collective::kReduceSum) return RootFault(r, i, members);
+    if (i.collective != Collective::kReduceScatterSum && i.collective != Collective::kAllGather) return "";
     const int64_t small = i.collective == Collective::kReduceScatterSum ? Bytes(r, i, 1) : Bytes(r, i, 0);
     const int64_t large = i.collective == Collective::kReduceScatterSum ? Bytes(r, i, 0) : Bytes(r, i, 1);
-    const bool scattered = i.collective == Collective::kReduceScatterSum || i.collective == Collective::kAllGather;
-    if (scattered && CheckedMul(small, static_cast<int64_t>(members.size())) != large) {
+    if (CheckedMul(small, static_cast<int64_t>(members.size())) != large) {
       return std::to_string(large) + " bytes do not match " + std::to_string(members.size()) + " members with " + std::to_string(small) +
              " each";
+    }
+    return "";
+  }
+
+  // A rank has the sums of a reduce whose root it is, and no others, so nothing else can read them.
+  std::string RootFault(size_t r, const Instruction& reduce, const std::vector<int>& members) const {
+    for (size_t k = 0; k < reduce.roots.size(); ++k) {
+      const int root = reduce.roots[k];
+      if (root < 0 || root >= static_cast<int>(members.size()))
+        return "root " + std::to_string(root) + " is out of range: the group has " + std::to_string(members.size()) + " members";
+      const bool mine = members[static_cast<size_t>(root)] == static_cast<int>(r);
+      if (mine == (reduce.uses[reduce.roots.size() + k].buffer >= 0)) continue;
+      return std::string(mine ? "lacks" : "has") + " the sum of " + Describe(Operand(r, reduce, k)) + ", whose root is rank " +
+             std::to_string(members[static_cast<size_t>(root)]);
     }
     return "";
   }
@@ -133,15 +148,18 @@ class CommunicationCheck : EntryRanks {
   }
 
   // What ranks learn of each other in an operation: in a collective all members learn of all others, except that a broadcast only informs
-  // of its root; a receiver tells nothing, and a sender learns nothing.
+  // of its root, and a reduce only its roots; a receiver tells nothing, and a sender learns nothing.
   void ExchangeAcceptance(const std::vector<size_t>& together) {
     std::vector<AcceptanceTracker::Arrival> arrivals;
     for (size_t member : together) {
       const Instruction& i = At(member, next_[member]);
-      bool sends = i.kind != InstructionKind::kRecv;
+      bool sends = i.kind != InstructionKind::kRecv, receives = i.kind != InstructionKind::kSend;
       if (i.kind == InstructionKind::kCollective && i.collective == Collective::kBroadcast)
         sends = GroupOf(member, i).ranks[static_cast<size_t>(i.root)] == static_cast<int>(member);
-      arrivals.push_back({member, next_[member], sends, i.kind != InstructionKind::kSend});
+      if (i.kind == InstructionKind::kCollective && i.collective == Collective::kReduceSum)
+        receives =
+            std::any_of(i.uses.begin(), i.uses.end(), [](const Use& use) { return use.access == Access::kWrite && use.buffer >= 0; });
+      arrivals.push_back({member, next_[member], sends, receives});
     }
     acceptance_->Exchange(arrivals);
   }
@@ -218,8 +236,7 @@ class CommunicationCheck : EntryRanks {
   // What is summed are parts of one gradient or statistic, of which each rank with that part of the model has one, and which together come
   // from all samples.
   void CheckSumsOverAll(size_t rank, size_t group, const Instruction& i) {
-    const bool sums = i.collective == Collective::kAllReduceSum || i.collective == Collective::kReduceScatterSum;
-    if (!sums) return;
+    if (!Sums(i)) return;
     const bool whole = whole_places_[group].contains(program(rank).place);
     if (whole && sample_faults_[group].empty()) return;
     faults_.Add("ranks", Where(rank, next_[rank]),
@@ -245,7 +262,7 @@ class CommunicationCheck : EntryRanks {
     const Instruction& x = At(a, next_[a]);
     const Instruction& y = At(b, next_[b]);
     const auto same = [&](size_t k) { return HoldTheSame(Operand(a, x, k), Operand(b, y, k)); };
-    bool equal = x.collective == y.collective && x.root == y.root && x.tag == y.tag && x.uses.size() == y.uses.size();
+    bool equal = x.collective == y.collective && x.root == y.root && x.roots == y.roots && x.tag == y.tag && x.uses.size() == y.uses.size();
     for (size_t k = 0; equal && k < x.uses.size() / 2; ++k) equal = same(k);
     if (equal) return;
     faults_.Add("ranks", Where(b, next_[b]),

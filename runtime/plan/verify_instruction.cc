@@ -55,9 +55,10 @@ class InstructionCheck {
   bool Is(InstructionKind kind) const { return instruction_.kind == kind; }
   void Fault(std::string_view check, const std::string& message) { faults_.Add(check, Where(scope_, index_), message); }
 
-  // Checks that there are exactly this many operands, all present, and no scratch.
-  bool Arity(size_t reads, size_t writes) {
-    const bool absent = std::count(reads_.begin(), reads_.end(), nullptr) + std::count(writes_.begin(), writes_.end(), nullptr) > 0;
+  // Checks that there are exactly this many operands, all present except for `optional` writes, and no scratch.
+  bool Arity(size_t reads, size_t writes, bool optional = false) {
+    const bool absent =
+        std::count(reads_.begin(), reads_.end(), nullptr) > 0 || (!optional && std::count(writes_.begin(), writes_.end(), nullptr) > 0);
     if (reads_.size() == reads && writes_.size() == writes && scratch_.empty() && !absent) return true;
     Fault("names", "takes " + std::to_string(reads) + " reads and " + std::to_string(writes) + " writes, but has " +
                        std::to_string(reads_.size()) + " and " + std::to_string(writes_.size()));
@@ -111,22 +112,32 @@ class InstructionCheck {
   }
 
   void Collect() {
-    // Only an all-reduce takes several tensors in one collective.
-    const bool many = instruction_.collective == Collective::kAllReduceSum && !reads_.empty();
-    if (!(many ? Arity(reads_.size(), reads_.size()) : Arity(1, 1)) || !Outermost()) return;
+    // Only all-reduces and reduces take several tensors in one collective.
+    const bool reduces = Collects(Collective::kReduceSum), many = (reduces || Collects(Collective::kAllReduceSum)) && !reads_.empty();
+    if (!(many ? Arity(reads_.size(), reads_.size(), reduces) : Arity(1, 1)) || !Outermost()) return;
     if (!InOrder()) return Fault("names", "its uses must be reads, then writes");
     if (instruction_.group < 0) Fault("names", "has no group");
-    if (instruction_.root < 0 || (instruction_.root > 0 && instruction_.collective != Collective::kBroadcast)) {
+    if (instruction_.root < 0 || (instruction_.root > 0 && !Collects(Collective::kBroadcast))) {
       Fault("ranks", "root " + std::to_string(instruction_.root) + " is out of range");
     }
-    const bool equal = instruction_.collective == Collective::kAllReduceSum || instruction_.collective == Collective::kBroadcast;
+    if (instruction_.roots.size() != (reduces ? reads_.size() : 0)) {
+      Fault("ranks", "has " + std::to_string(instruction_.roots.size()) + " roots for " + std::to_string(reads_.size()) + " operands");
+    }
     for (size_t k = 0; k < reads_.size(); ++k) {
+      if (writes_[k] == nullptr) continue;
       // The parts of the members are ranges.
-      const bool fits = equal ? HoldTheSame(*reads_[k], *writes_[k])
-                              : reads_[k]->dtype == writes_[k]->dtype && reads_[k]->layout.plain() && writes_[k]->layout.plain();
+      const bool fits = MakesEqual() ? HoldTheSame(*reads_[k], *writes_[k])
+                                     : reads_[k]->dtype == writes_[k]->dtype && reads_[k]->layout.plain() && writes_[k]->layout.plain();
       if (!fits)
         Fault("bounds", "reads " + Describe(*reads_[k]) + " and writes " + Describe(*writes_[k]) + " of another type, size or layout");
     }
+  }
+
+  bool Collects(Collective collective) const { return Is(InstructionKind::kCollective) && instruction_.collective == collective; }
+
+  // Whether each result of the collective is like its operand, and may take its place.
+  bool MakesEqual() const {
+    return Collects(Collective::kAllReduceSum) || Collects(Collective::kBroadcast) || Collects(Collective::kReduceSum);
   }
 
   void Transfer(size_t reads, size_t writes) {
@@ -184,9 +195,7 @@ class InstructionCheck {
   // Whether output k may alias input j exactly.
   bool MayAlias(size_t k, size_t j) const {
     if (Is(InstructionKind::kIf) || Is(InstructionKind::kLoop)) return true;  // ordered by the instructions of the body
-    if (Is(InstructionKind::kCollective)) {
-      return j == k && (instruction_.collective == Collective::kAllReduceSum || instruction_.collective == Collective::kBroadcast);
-    }
+    if (Is(InstructionKind::kCollective)) return j == k && MakesEqual();
     return std::any_of(may_alias_.begin(), may_alias_.end(),
                        [&](const Aliasing& pair) { return pair.output == static_cast<int>(k) && pair.input == static_cast<int>(j); });
   }

@@ -258,12 +258,12 @@ class Sweep {
     }
   }
 
-  // A rank's own part of a sum must reach an all-reduce: directly, or added to by one launch that writes what is summed. Reorder may come
-  // before and after that launch. Reads of bodies are declared by their instruction.
+  // A rank's own part of a sum must reach an all-reduce or a reduce: directly, or added to by one launch that writes what is summed.
+  // Reorder may come before and after that launch. Reads of bodies are declared by their instruction.
   void NotePart(int index, int buffer) {
     const Buffer& read = program_.buffers[static_cast<size_t>(buffer)];
     if (read.bytes == 0 || scope_.outer != nullptr) return;
-    const bool sums = index != kEnd && IsAllReduce(program_.instructions[static_cast<size_t>(index)]);
+    const bool sums = index != kEnd && SumsWhole(program_.instructions[static_cast<size_t>(index)]);
     const int family = Family(buffer);
     if (read.arena == Arena::kState) {
       // A part of a state may begin within it.
@@ -277,8 +277,8 @@ class Sweep {
     if (!sums) parts_[index].Read(producer->second.state, family);
   }
 
-  static bool IsAllReduce(const Instruction& instruction) {
-    return instruction.kind == InstructionKind::kCollective && instruction.collective == Collective::kAllReduceSum;
+  static bool SumsWhole(const Instruction& instruction) {
+    return Sums(instruction) && instruction.collective != Collective::kReduceScatterSum;
   }
 
   bool Reorders(int index) const {

@@ -59,7 +59,7 @@ struct ProgramFacts {
   bool sound = false;
   std::vector<int> communication;                  // collectives, sends and receives in their order
   std::vector<std::pair<int, int>> state_writes;   // {state tensor, instruction}
-  std::vector<std::pair<int, int>> partial_reads;  // {partial state, instruction that reads it, and no all-reduce follows}
+  std::vector<std::pair<int, int>> partial_reads;  // {partial state, instruction that reads it, and no sum over ranks follows}
   bool may_refuse = false;                         // whether it may refuse a batch because of its data
   size_t accepted_at = 0;    // index of the first of `communication` that begins when nothing can refuse any more, or its size
   size_t changes_after = 0;  // number of `communication` that have ended before any state is written
@@ -88,6 +88,13 @@ bool HoldTheSame(const Buffer& a, const Buffer& b);
 
 // Whether the operator arranges the elements of its input in another layout.
 inline bool IsReorder(std::string_view domain, std::string_view op) { return domain == "gradloom" && op == "Reorder"; }
+
+// Whether it is a collective that sums over ranks.
+inline bool Sums(const Instruction& instruction) {
+  return instruction.kind == InstructionKind::kCollective &&
+         (instruction.collective == Collective::kAllReduceSum || instruction.collective == Collective::kReduceScatterSum ||
+          instruction.collective == Collective::kReduceSum);
+}
 
 // By buffer: the instruction that writes it as a value (not as scratch), or -1.
 std::vector<int> Writers(const Program& program);

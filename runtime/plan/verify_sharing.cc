@@ -5,7 +5,7 @@
 // same values have the same number. It follows from the flow of data alone, and not from names or phases.
 // * Constants, step parameters, undivided feeds and states are the same on all ranks that have them, states by induction over the steps.
 //   Divided feeds, the number of the first sample and partial states are each rank's own, and so is what depends on them.
-// * A collective has the same result on all members of its group, except that a reduce-scatter gives each its own part.
+// * A collective has the same result on all members of its group that have one, except that a reduce-scatter gives each its own part.
 // * A value that is received is the one that was sent. It is the rank's own, unless all ranks that run the program receive the same one.
 // * Any other result is what its operator makes of its operands. A branch depends on its condition, a loop on its number of iterations.
 // What one rank alone has of a program is the same on all ranks that run it. So a state's next value must have the same number in all
@@ -42,11 +42,6 @@ constexpr int kMaxWalkedDepth = 3;
 // The bytes of a buffer, by which a body and the program around it have the same value.
 using Bytes = std::tuple<Arena, int, int64_t, int64_t>;
 Bytes BytesIn(const Buffer& buffer) { return {buffer.arena, buffer.feed, buffer.offset, buffer.bytes}; }
-
-bool Sums(const Instruction& instruction) {
-  return instruction.kind == InstructionKind::kCollective &&
-         (instruction.collective == Collective::kAllReduceSum || instruction.collective == Collective::kReduceScatterSum);
-}
 
 int FamilyOf(const Program& program, int buffer) {
   const int whole = program.buffers[static_cast<size_t>(buffer)].whole;
@@ -202,7 +197,7 @@ class SharingCheck : EntryRanks {
       ValueKey key("collective");
       key.Add(int64_t{turn.group}).Add(int64_t{turn.number}).Add(output++).Add(scatters ? static_cast<int64_t>(flow.rank) : -1);
       const int number = numbers_.Of(key).number;
-      Write(flow.values, use.buffer, {number, scatters || !turn.same});
+      if (use.buffer >= 0) Write(flow.values, use.buffer, {number, scatters || !turn.same});
     }
   }
 
@@ -512,7 +507,7 @@ class SharingCheck : EntryRanks {
       const Instruction& instruction = program.instructions[static_cast<size_t>(i)];
       if (!Sums(instruction)) continue;
       for (const Use& use : instruction.uses) {
-        if (use.access == Access::kWrite && At(program, use).bytes > 0) sums.emplace(FamilyOf(program, use.buffer), i);
+        if (use.access == Access::kWrite && use.buffer >= 0 && At(program, use).bytes > 0) sums.emplace(FamilyOf(program, use.buffer), i);
       }
     }
     if (sums.empty()) return;

@@ -24,7 +24,8 @@
 namespace gradloom {
 namespace {
 
-constexpr Collective kAll[] = {Collective::kAllReduceSum, Collective::kBroadcast, Collective::kReduceScatterSum, Collective::kAllGather};
+constexpr Collective kAll[] = {Collective::kAllReduceSum, Collective::kBroadcast, Collective::kReduceScatterSum, Collective::kAllGather,
+                               Collective::kReduceSum};
 
 // One collective of a random program, the same in all processes.
 struct Operation {
@@ -34,6 +35,7 @@ struct Operation {
   struct Size {
     DType dtype;
     int64_t part;  // in elements; a reduce-scatter reads this many per member
+    int root;      // of a reduce
   };
   std::vector<Size> sizes;
 };
@@ -43,13 +45,18 @@ std::vector<Operation> Program(uint64_t seed, int members, int count) {
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
   std::vector<Operation> program(static_cast<size_t>(count));
   for (Operation& operation : program) {
-    operation.collective = kAll[below(4)];
+    operation.collective = kAll[below(std::size(kAll))];
     operation.root = static_cast<int>(below(static_cast<uint64_t>(members)));
     operation.in_place = below(2) == 0;
     constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64};
     // Most operands are small; some are transferred in several pieces.
     const int64_t most = below(8) == 0 ? 200000 : below(2) == 0 ? 3000 : 9;
-    for (int64_t k = below(3) + 1; k > 0; --k) operation.sizes.push_back({kTypes[below(4)], below(static_cast<uint64_t>(most))});
+    // All operands of a reduce may have one root.
+    const auto roots = static_cast<uint64_t>(below(2) == 0 ? 1 : members);
+    for (int64_t k = below(3) + 1; k > 0; --k) {
+      const auto root = static_cast<int>((operation.root + below(roots)) % members);
+      operation.sizes.push_back({kTypes[below(4)], below(static_cast<uint64_t>(most)), root});
+    }
   }
   return program;
 }
@@ -81,7 +88,7 @@ MemberData MakeMemberData(const Operation& operation, int member, int members, u
       }
     }
     auto& got = member_data.write.emplace_back(static_cast<size_t>(std::max(read, write)) + 1);
-    member_data.operands.push_back({size.dtype, given.data(), got.data(), read * bytes, write * bytes});
+    member_data.operands.push_back({size.dtype, given.data(), got.data(), read * bytes, write * bytes, size.root});
   }
   for (size_t k = 0; operation.in_place && k < operation.sizes.size(); ++k) {
     RankGroup::Operand& operand = member_data.operands[k];
@@ -94,13 +101,17 @@ MemberData MakeMemberData(const Operation& operation, int member, int members, u
     operand.read = whole + read_at;
     operand.write = whole + write_at;
   }
+  for (RankGroup::Operand& operand : member_data.operands) {
+    if (operation.collective == Collective::kReduceSum && operand.root != member) operand.write = nullptr, operand.write_bytes = 0;
+  }
   return member_data;
 }
 
 std::string Written(const MemberData& member_data) {
   std::string bytes;
-  for (const RankGroup::Operand& operand : member_data.operands)
-    bytes.append(static_cast<const char*>(operand.write), static_cast<size_t>(operand.write_bytes));
+  for (const RankGroup::Operand& operand : member_data.operands) {
+    if (operand.write != nullptr) bytes.append(static_cast<const char*>(operand.write), static_cast<size_t>(operand.write_bytes));
+  }
   return bytes;
 }
 
@@ -222,7 +233,8 @@ void CompareWithThreads(const Job& job, const JobTopology& topology, uint64_t se
   // What many processes do in another way are small sums; and each of them has a thread for each rank.
   const bool many = job.processes > 16;
   auto program = Program(seed, ranks, many ? 8 : 30);
-  for (Operation& operation : program) operation.collective = many ? Collective::kAllReduceSum : operation.collective;
+  for (size_t i = 0; many && i < program.size(); ++i)
+    program[i].collective = i % 2 == 0 ? Collective::kAllReduceSum : Collective::kReduceSum;
   const auto pair = Program(seed + 1, 2, 30);
   std::vector<int> all(static_cast<size_t>(ranks));
   for (int i = 0; i < ranks; ++i) all[static_cast<size_t>(i)] = i;

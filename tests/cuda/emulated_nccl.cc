@@ -32,7 +32,7 @@
 namespace gradloom::emulated {
 namespace {
 
-enum class Kind : int32_t { kAllReduce, kReduceScatter, kBroadcast, kAllGather };
+enum class Kind : int32_t { kAllReduce, kReduceScatter, kBroadcast, kAllGather, kReduce };
 
 // One operation of all members, the same in all processes.
 struct Collective {
@@ -192,9 +192,11 @@ class Clique {
     } else {
       std::string results;
       if (!connections_[0].Receive(results)) return false;
-      for (size_t m = 0; m < ranks_.size(); ++m)
+      for (size_t m = 0; m < ranks_.size(); ++m) {
+        if (collective.kind == Kind::kReduce && collective.root != ranks_[m]) continue;
         std::memcpy(operands[m].write, results.data() + m * static_cast<size_t>(collective.write_bytes),
                     static_cast<size_t>(collective.write_bytes));
+      }
     }
     running_ = false;
     return true;
@@ -280,9 +282,12 @@ class Clique {
       case Kind::kAllGather:
         for (const std::string& part : operands_) std::memcpy(std::exchange(to, to + part.size()), part.data(), part.size());
         return;
+      case Kind::kReduce:
+        if (rank != collective.root) return;
+        [[fallthrough]];
       case Kind::kAllReduce:
       case Kind::kReduceScatter: {
-        const size_t begin = collective.kind == Kind::kAllReduce ? 0 : static_cast<size_t>(rank) * bytes;
+        const size_t begin = collective.kind == Kind::kReduceScatter ? static_cast<size_t>(rank) * bytes : 0;
         std::vector<const void*> addends;
         for (const std::string& whole : operands_) addends.push_back(whole.data() + begin);
         std::vector<double> scratch(static_cast<size_t>(SumTreeScratchBytes(addends.size())) / sizeof(double) + 1);
@@ -487,6 +492,10 @@ ncclResult_t ncclGroupEnd() {
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
                            cudaStream_t stream) {
   return Queue(comm, Kind::kAllReduce, 0, type, count, count, from, to, stream);
+}
+ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t, int root, ncclComm_t comm,
+                        cudaStream_t stream) {
+  return Queue(comm, Kind::kReduce, root, type, count, count, from, to, stream);
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
   return Queue(comm, Kind::kBroadcast, root, type, count, count, from, to, stream);

@@ -136,7 +136,7 @@ def rows(tools):
         file("P02", "a model", read("model.onnx"), "not a plan|too few"),
         Row("P02", "a folder", lambda: os.mkdir("p.plan"), VERIFY, "E-CONFIG", "not the folder of a run", "p.plan"),
         Row("P02", "a pipe", lambda: os.mkfifo("p.plan"), VERIFY, "E-IO", "not a regular file", "p.plan"),
-        file("P03", "format 99", good[:8] + struct.pack("<I", 99) + good[12:], "has format version 99, but this program reads version 8"),
+        file("P03", "format 99", good[:8] + struct.pack("<I", 99) + good[12:], "has format version 99, but this program reads version 9"),
         *(file("P04", f"{percent} %", good[:len(good) * percent // 100], "specifies another size|too few for a plan") for percent in range(1, 100)),
         file("P04", "a byte more", good + b"\0", "specifies another size"),
         *(file("P05", f"bit {bit} of byte {at}", good[:at] + bytes([good[at] ^ 1 << bit]) + good[at + 1:], "hash|another size|not a plan|version|claims")

@@ -1,4 +1,5 @@
 // Streams and ranks as threads: a step computes the same bits at whatever speeds they run.
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -179,6 +180,18 @@ TEST_P(Collectives, MoveAndSum) {
       group.Run(member, Collective::kAllReduceSum, 0, together, false);
       EXPECT_EQ(again, apart[m]);
       EXPECT_EQ(sums, (std::vector<int64_t>{static_cast<int64_t>(n * (n - 1) / 2), static_cast<int64_t>(7 * n)}));
+      // A reduce of three operands, of which each has another root, one in place.
+      std::vector<float> reduced = given, other(elements);
+      std::vector<RankGroup::Operand> to_roots = {OperandOf(reduced, reduced), OperandOf(numbers, sums), OperandOf(given, other)};
+      for (size_t k = 0; k < to_roots.size(); ++k) {
+        to_roots[k].root = static_cast<int>(k % n);
+        if (m != k % n) to_roots[k].write = nullptr, to_roots[k].write_bytes = 0;
+      }
+      std::fill(sums.begin(), sums.end(), -1);
+      group.Run(member, Collective::kReduceSum, 0, to_roots, false);
+      EXPECT_EQ(reduced, m == 0 ? apart[m] : given);
+      EXPECT_EQ(sums[0], m == 1 % n ? static_cast<int64_t>(n * (n - 1) / 2) : -1);
+      EXPECT_EQ(other, m == 2 % n ? apart[m] : std::vector<float>(elements));
     });
     for (size_t i = 0; i < elements; ++i) {
       std::vector<float> values(n);

@@ -107,6 +107,7 @@ void RunCollectives(Device& device, DeviceGroup& group) {
   check("all-reduce", [&] { group.AllReduceSum(of, streams); });
   check("broadcast", [&] { group.Broadcast(0, of, streams); });
   check("reduce-scatter", [&] { group.ReduceScatterSum(of, streams); });
+  check("reduce", [&] { group.ReduceSum(of, streams); });
   check("all-gather", [&] { group.AllGather(of, streams); });
   device.DeleteStream(stream);
 }

@@ -238,7 +238,7 @@ TEST_F(PlanFileTest, RejectsImpossibleStructures) {
   const auto buffer = [](file::Plan& plan) { return plan.mutable_programs(0)->mutable_buffers(0); };
   refused("unknown instruction 99", [&](file::Plan& p) { instruction(p)->set_kind(99); });  // P11
   refused("unknown instruction -1", [&](file::Plan& p) { instruction(p)->set_kind(-1); });
-  refused("unknown collective 4", [&](file::Plan& p) { instruction(p)->set_collective(4); });
+  refused("unknown collective 5", [&](file::Plan& p) { instruction(p)->set_collective(5); });
   refused("unknown kind of access 3", [&](file::Plan& p) { instruction(p)->set_use_accesses(0, 3); });
   refused("kinds of access", [&](file::Plan& p) { instruction(p)->add_use_buffers(1); });
   refused("event -5 is negative", [&](file::Plan& p) { instruction(p)->set_event_plus_1(-5); });
@@ -398,6 +398,8 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
                         }),
                 "do not match 3 members");                                                                                       // P24
   ExpectUnsound(changed("sharded", [](Plan& p) { p.programs.Mutable(0).instructions[4].root = 2; }), "root 2 is out of range");  // P25
+  ExpectUnsound(changed("owners", [](Plan& p) { p.programs.Mutable(0).instructions[2].roots[0] = 2; }), "root 2 is out of range");
+  ExpectUnsound(changed("owners", [](Plan& p) { p.programs.Mutable(0).instructions[2].roots.push_back(0); }), "has 3 roots for 2");
   ExpectUnsound(changed("replicas",
                         [&](Plan& p) {
                           for (const char* name : {"bucket sum", "g0 sum", "g1 sum"}) buffer(p, name).offset += 64;

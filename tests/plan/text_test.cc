@@ -15,10 +15,11 @@ TEST(PlanText, ShowsAProgram) {
   b.Order(0, 1);
   b.Launch("Work", {half}, {z}, 1, scratch);
   b.Collective(Collective::kAllReduceSum, z, z, 1, 1);
+  b.Reduce({y, half}, {y, -1}, {0, 2});
   b.program().streams[1] = {StreamKind::kComm, 0, 2};
   b.program().buffers[2].layout = Layout::FromString("0:0x4");
   EXPECT_EQ(ProgramText(b.program()),
-            "  5 instructions, 1 events, 192 transient bytes\n"
+            "  6 instructions, 1 events, 192 transient bytes\n"
             "  s0 compute on target 0, threads 1\n"
             "  s1 comm on target 0, threads 2\n"
             "  %0 feed0: float32[4] feed 0\n"
@@ -30,7 +31,8 @@ TEST(PlanText, ShowsAProgram) {
             "  #1 s0 record e0\n"
             "  #2 s1 wait e0\n"
             "  #3 s1 test.Work(half of y%4) -> z\\x0a%2 scratch %3 ; /Work3\n"
-            "  #4 s1 all_reduce_sum g1(z\\x0a%2) -> z\\x0a%2\n");
+            "  #4 s1 all_reduce_sum g1(z\\x0a%2) -> z\\x0a%2\n"
+            "  #5 s0 reduce_sum g0 roots 0 2(y%1, half of y%4) -> y%1, absent\n");
 }
 
 // Plans that are rejected must be printable too.
@@ -70,7 +72,7 @@ TEST(PlanText, ShowsTheTables) {
   entry.fetches.push_back({"y", 1, -1});
   EXPECT_EQ(
       PlanText(plan),
-      "plan, format 8\n"
+      "plan, format 9\n"
       "model: net, hash beef, 4 bytes without weights\n"
       "tied: 'w.1' is 'w', transposed\n"
       "target: cpu any, threads 1\n"

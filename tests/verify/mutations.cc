@@ -464,7 +464,25 @@ const MutationKind kKinds[] = {
     {"another root of a rank",
      [](const Plan& plan, const Visit& visit) {
        EachCommunicationOfARank(plan, visit, [](Program& p, size_t i) {
-         return p.instructions[i].collective == Collective::kBroadcast && (p.instructions[i].root += 1, true);
+         Instruction& instruction = p.instructions[i];
+         if (!instruction.roots.empty())
+           return std::rotate(instruction.roots.begin(), instruction.roots.end() - 1, instruction.roots.end()), true;
+         return instruction.collective == Collective::kBroadcast && (instruction.root += 1, true);
+       });
+     }},
+    {"sum for another rank",
+     [](const Plan& plan, const Visit& visit) {
+       EachCommunicationOfARank(plan, visit, [](Program& p, size_t i) {
+         Instruction& reduce = p.instructions[i];
+         for (size_t k = 0; k < reduce.roots.size(); ++k) {
+           Use& sum = reduce.uses[reduce.roots.size() + k];
+           if (sum.buffer >= 0) continue;
+           // In place, so that whatever reads the rank's own part afterwards reads the sum.
+           sum.buffer = static_cast<int>(p.buffers.size());
+           p.buffers.push_back(p.buffers[static_cast<size_t>(reduce.uses[k].buffer)]);
+           return true;
+         }
+         return false;
        });
      }},
     {"another group of a rank",

@@ -210,6 +210,15 @@ int ProgramBuilder::Collective(gradloom::Collective collective, int from, int to
   return Add(instruction, {from}, {to});
 }
 
+int ProgramBuilder::Reduce(std::initializer_list<int> from, std::initializer_list<int> to, std::vector<int> roots) {
+  Instruction instruction;
+  instruction.kind = InstructionKind::kCollective;
+  instruction.collective = Collective::kReduceSum;
+  instruction.group = 0;
+  instruction.roots = std::move(roots);
+  return Add(instruction, from, to);
+}
+
 int ProgramBuilder::Send(int buffer, int peer, int stream) {
   Instruction instruction;
   instruction.kind = InstructionKind::kSend;

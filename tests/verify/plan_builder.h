@@ -47,6 +47,8 @@ class ProgramBuilder {
   int Record(int stream, int event = -1);
   int Wait(int stream, int event);
   int Collective(Collective collective, int from, int to, int group = 0, int stream = 0);
+  // `roots`: by operand of `from`; `to` has the results, -1 where another rank has it.
+  int Reduce(std::initializer_list<int> from, std::initializer_list<int> to, std::vector<int> roots);
   int Send(int buffer, int peer = 0, int stream = 0);
   int Recv(int buffer, int peer = 0, int stream = 0);
   int If(std::initializer_list<int> reads, std::initializer_list<int> writes, Program then_body, Program else_body, int scratch = -1);

@@ -250,6 +250,37 @@ Plan Sharded() {
   return plan;
 }
 
+// Two ranks update a weight each, with a state that only they have and a gradient that is summed for them alone, and broadcast it.
+Plan Owners() {
+  Plan plan = EmptyPlan();
+  const int weights[] = {AddState(plan, "v", kN), AddState(plan, "w", kN)};
+  const int states[] = {AddState(plan, "v/m", kN, StateKind::kOptimizer, weights[0]),
+                        AddState(plan, "w/m", kN, StateKind::kOptimizer, weights[1])};
+  plan.places.push_back(plan.places[0]);
+  for (int place : {0, 1}) plan.state[static_cast<size_t>(states[place])].places = {place};
+  for (int place : {0, 1}) {
+    ProgramBuilder b(plan);
+    const int x = b.Feed(0, kN), before[] = {b.State(weights[0]), b.State(weights[1])};
+    const int gradients[] = {b.Value("dv", kN), b.Value("dw", kN)}, sum = b.Value("sum", kN), step = b.Value("step", kN);
+    for (int k : {0, 1}) b.Launch("Mix", {x, before[k]}, {gradients[k]});
+    b.Reduce({gradients[0], gradients[1]}, {place == 0 ? sum : -1, place == 1 ? sum : -1}, {0, 1});
+    const int state = b.State(states[place]), next_state = b.State(states[place], "'");
+    b.Launch("Mix", {state, sum}, {step});
+    const int next = b.State(weights[place], "'");
+    b.Launch("Update", {before[place], step}, {next});
+    b.Launch("Update", {state, sum}, {next_state});
+    for (int k : {0, 1}) {
+      b.Collective(Collective::kBroadcast, k == place ? next : before[k], b.State(weights[k], "''"));
+      b.program().instructions.back().root = k;
+    }
+    AddProgram(plan, b);
+    plan.programs.Mutable(plan.programs.size() - 1).place = place;
+  }
+  Entry& entry = AddEntry(plan, EntryKind::kStep, 2 * kN, {0, 1});
+  entry.feeds.push_back({"x", DType::kFloat32, {2 * kN}, 0});
+  return plan;
+}
+
 // Gradient accumulation: one entry adds to the sum of gradients, another applies and clears it, and an evaluation reads the same state. The
 // input is copied ahead on its own stream, and a kernel has scratch memory.
 Plan Accumulation() {
@@ -432,7 +463,8 @@ Plan Ring() {
 std::vector<std::pair<std::string, Plan>> SamplePlans() {
   return {{"training", Training()}, {"branches", Branches()}, {"replicas", Replicas()},         {"uneven replicas", UnevenReplicas()},
           {"stages", Stages()},     {"sharded", Sharded()},   {"accumulation", Accumulation()}, {"control", Control()},
-          {"ring", Ring()},         {"parts", Parts()},       {"gathered", Gathered()},         {"weights", Weights()}};
+          {"ring", Ring()},         {"parts", Parts()},       {"gathered", Gathered()},         {"weights", Weights()},
+          {"owners", Owners()}};
 }
 
 }  // namespace gradloom

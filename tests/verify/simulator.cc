@@ -264,6 +264,9 @@ class Simulation {
 
   int GroupOf(const Lane& lane) const { return entry_->ranks[lane.rank].groups[static_cast<size_t>(lane.head().group)]; }
 
+  // Whether its result is the same on all members that have one.
+  static bool Sums(const Instruction& i) { return i.collective == Collective::kAllReduceSum || i.collective == Collective::kReduceSum; }
+
   bool RunCollective(std::vector<Lane>& lanes, const Lane& lane) {
     const int group = GroupOf(lane);
     std::vector<Lane*> together;
@@ -285,10 +288,10 @@ class Simulation {
         Inputs(*together[static_cast<size_t>(lane.head().root)], together[static_cast<size_t>(lane.head().root)]->head());
     for (size_t k = 0; k < together.size(); ++k) {
       const Instruction& i = together[k]->head();
-      const uint64_t result = i.collective == Collective::kBroadcast      ? from_root
-                              : i.collective == Collective::kAllGather    ? list
-                              : i.collective == Collective::kAllReduceSum ? sum
-                                                                          : Join(sum, k);
+      const uint64_t result = i.collective == Collective::kBroadcast   ? from_root
+                              : i.collective == Collective::kAllGather ? list
+                              : Sums(i)                                ? sum
+                                                                       : Join(sum, k);
       ForUses(*together[k], i, Access::kWrite, [&](const Buffer& b) { Write(together[k]->rank, b, result); });
       ++together[k]->next;
     }

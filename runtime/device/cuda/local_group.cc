@@ -1,4 +1,5 @@
-// Collectives among devices with peer access: each member sums its part of the operand, then copies the parts of the others.
+// Collectives among devices with peer access: each member sums its part of the operand, then copies the parts of the others. For a reduce
+// it writes its part to the root's memory.
 #include <cuda_runtime_api.h>
 
 #include <vector>
@@ -44,6 +45,18 @@ class LocalGroup : public DeviceGroup {
           if (other != m)
             members_[m]->Copy(At(mine.write, mine.dtype, begin), At(operands[other][k].write, mine.dtype, begin), bytes, streams[m]);
         }
+      }
+    }
+    Barrier(streams);
+  }
+
+  void ReduceSum(Operands operands, Streams streams) override {
+    Barrier(streams);
+    for (size_t m = 0; m < members_.size(); ++m) {
+      for (size_t k = 0; k < operands[m].size(); ++k) {
+        const DeviceGroup::Operand& of_root = operands[static_cast<size_t>(operands[m][k].root)][k];
+        const int64_t begin = PartBegin(of_root, m), end = PartBegin(of_root, m + 1);
+        Sum(operands, m, k, begin, end, At(of_root.write, of_root.dtype, begin), streams[m]);
       }
     }
     Barrier(streams);

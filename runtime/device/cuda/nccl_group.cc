@@ -140,6 +140,11 @@ class NcclGroup : public DeviceGroup {
       return ncclAllGather(o.read, o.write, static_cast<size_t>(o.read_bytes), ncclUint8, c, stream);
     });
   }
+  void ReduceSum(Operands operands, Streams streams) override {
+    ForAll(operands, streams, "ncclReduce", [](const Operand& o, ncclComm_t c, cudaStream_t stream) {
+      return ncclReduce(o.read, o.write, Count(o.read_bytes, o), TypeOf(o.dtype), ncclSum, o.root, c, stream);
+    });
+  }
 
   void Check() override { InProgress(); }
 
