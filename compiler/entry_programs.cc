@@ -58,10 +58,13 @@ void EntryPrograms::AddReplicas(const PassContext& whole, const Replicas& replic
 
 // Each device is a place of its own, with a program that updates its share of the parameters.
 void EntryPrograms::AddSharded(const PassContext& whole, const Replicas& replicas, Entry& entry) {
+  // The first device has samples. One without them lacks readers of gradients, but must come to the same collectives.
+  const Graph& first = *replicas.graphs.at(replicas.shards.front().length);
+  ShareOutStates(first, plan_, options_.recipe.devices, holders_);
+  gradient_owners_ = FindGradientOwners(first, holders_);
   for (size_t r = 0; r < replicas.shards.size(); ++r) {
     const BatchShard& shard = replicas.shards[r];
     const std::unique_ptr<Graph> own = replicas.graphs.at(shard.length)->Clone();
-    ShareOutStates(*own, plan_, options_.recipe.devices, holders_);
     Programs made;
     AddStage(whole, replicas, *own, static_cast<int>(r), shard.length, replicas.divided, made);
     if (stops()) return;  // the others differ in which parameters they update
@@ -124,6 +127,7 @@ void EntryPrograms::AddStage(const PassContext& whole, const Replicas& replicas,
   device.divided = divided;
   device.place = place;
   device.holders = &holders_;
+  device.gradient_owners = &gradient_owners_;
   // A device with its own memory cannot read feeds in place.
   device.copies = {.all = options_.recipe.copy_inputs || options_.recipe.device != DeviceKind::kCpu, .feeds = replicas.non_contiguous};
   device.fetch_names = whole.fetch_names;

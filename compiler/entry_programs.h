@@ -57,6 +57,7 @@ class EntryPrograms {
   Plan& plan_;
   CompileReport& report_;
   StateHolders holders_;
+  GradientOwners gradient_owners_;
 };
 
 }  // namespace gradloom

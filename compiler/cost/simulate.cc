@@ -435,8 +435,8 @@ class Simulator {
       start = lane->free;
       cause = lane->last;
     }
-    // A broadcast is the second half of an all-reduce, in which each device has parts of the sum for the others.
-    const double share = first.collective == Collective::kBroadcast ? 0.5 : 1;
+    // A reduce is the first half of an all-reduce, after which each device has parts of the sum, and a broadcast the second half.
+    const double share = first.collective == Collective::kBroadcast || first.collective == Collective::kReduceSum ? 0.5 : 1;
     const double end = start + (collective ? share * AllReduceSeconds(bytes, members, cluster_) : TransferSeconds(bytes, cluster_));
     for (const auto& [r, lane] : together) {
       runners_[r].cause[static_cast<size_t>(lane->instructions[lane->next])] = cause;

@@ -276,7 +276,10 @@ void RunSumPartialValues(PassContext& c) {
 }
 
 void RunShardUpdates(PassContext& c) {
-  if (c.recipe.ShardsOptimizer()) ShardUpdates(c.graph, c.place, *c.holders);
+  if (!c.recipe.ShardsOptimizer()) return;
+  const size_t fetched = c.graph.outputs.size();
+  ShardUpdates(c.graph, c.place, *c.holders, *c.gradient_owners, !c.divided);
+  c.unfetched = c.graph.outputs.size() - fetched;
 }
 
 void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
@@ -366,7 +369,10 @@ void RunPlanMemory(PassContext& c) {
                                       limit == 0 ? std::numeric_limits<int64_t>::max() : limit - place.state_bytes - place.constants_bytes);
 }
 
-void RunEmit(PassContext& c) { c.program = EmitProgram(c.graph, c.scheduled, c.output_buffers); }
+void RunEmit(PassContext& c) {
+  c.graph.outputs.resize(c.graph.outputs.size() - c.unfetched);
+  c.program = EmitProgram(c.graph, c.scheduled, c.output_buffers);
+}
 
 // kOptional: may be disabled; the result is the same up to rounding, only slower or larger.
 enum class Need : uint8_t { kRequired, kOptional };

@@ -9,6 +9,7 @@
 
 #include "compiler/graph/builder.h"
 #include "compiler/passes/devices/place_devices.h"
+#include "compiler/passes/devices/shard_updates.h"
 #include "compiler/passes/loss/loss_nodes.h"
 #include "compiler/passes/memory/place_state.h"
 #include "compiler/passes/memory/recompute.h"
@@ -54,6 +55,7 @@ struct PassContext {
   Stages* stages = nullptr;  // if parts of the model are placed on devices of their own
   int place = 0;             // of the ranks that will run the program
   const StateHolders* holders = nullptr;
+  const GradientOwners* gradient_owners = nullptr;  // if devices share out the optimizer's state
   InputCopies copies;
   RecomputeGoal recompute;
   Recomputed recomputed;
@@ -68,6 +70,7 @@ struct PassContext {
   std::map<ValueId, ValueId> gradients;  // by parameter
   ProgramPlan scheduled;
   Program program;
+  size_t unfetched = 0;             // the last ones of graph.outputs, which are only there to be computed
   std::vector<int> output_buffers;  // by position in graph.outputs
   // The names under which outputs are fetched, if not the values' names: "loss", "loss/box", "grad_norm".
   std::map<ValueId, std::string> fetch_names;

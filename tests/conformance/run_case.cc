@@ -21,7 +21,7 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   if (options.recompute) compile.recipe.recompute = RecomputeMode::kFull;
   compile.recipe.copy_inputs = options.copy_inputs;
   compile.recipe.sync_bn = true;  // the recording was made on one device
-  compile.recipe.fetch_gradients = true;
+  compile.recipe.fetch_gradients = options.gradients;
   compile.control.disabled = options.disabled_passes;
   compile.import = ReadingOf(recorded, model);
   std::vector<int64_t> sizes = recorded.batch_sizes;

@@ -27,6 +27,7 @@ struct RunOptions {
   bool recompute = false;                    // as many activations as make the arena smaller
   int gather_to = -1;                        // the device that computes the loss and everything after it; -1: none
   bool shards = false;                       // the optimizer's state is shared out over the devices
+  bool gradients = true;                     // those of the first step are fetched
   int stages = 1;                            // number of devices that together hold one replica of the model
   int pipeline = 1;                          // micro-batches that they compute at the same time
   uint64_t place_seed = 0;                   // seed of the random assignment of nodes to stages

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -40,6 +41,10 @@ std::string Failures(const TrainingCase& recorded, const RunOptions& options) {
   std::string text;
   for (const std::string& failure : Compare(recorded, RunCase(recorded, options)).failures) text += failure + "\n";
   return text;
+}
+
+bool SameBits(const Tensor& a, const Tensor& b) {
+  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
 }
 
 int Count(const std::string& what) {
@@ -114,6 +119,23 @@ TEST_F(OnEmulatedGpus, SeveralDevicesAccumulateGradients) {
     EXPECT_EQ(Failures(recorded, {.streams = 2, .devices = "cuda:0,0,1"}), "") << name;
     EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,1", .graph = false}), "") << name;
     EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,1,0,1", .stages = 2, .place_seed = 2}), "") << name;
+  }
+}
+
+// The gradients of parameters that one device updates are summed for that device.
+TEST_F(OnEmulatedGpus, SumsForOneDeviceHaveTheBitsOfSumsForAll) {
+  for (const char* name : {"lenet", "recommender"}) {
+    const TrainingCase recorded = Case(name);
+    for (const char* devices : {"cuda:0,0,0", "cuda:0,1"}) {
+      const TrainingRun whole = RunCase(recorded, {.devices = devices, .gradients = false});
+      for (const bool graph : {true, false}) {
+        const TrainingRun shared =
+            RunCase(recorded, {.streams = 2, .devices = devices, .graph = graph, .shards = true, .gradients = false});
+        EXPECT_EQ(shared.losses, whole.losses) << name << " " << devices;
+        for (const auto& [parameter, value] : whole.parameters)
+          EXPECT_TRUE(SameBits(shared.parameters.at(parameter), value)) << name << " " << devices << " " << parameter;
+      }
+    }
   }
 }
 

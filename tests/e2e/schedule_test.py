@@ -190,7 +190,7 @@ class ScheduleTest(unittest.TestCase):
         other = self.compile(LENET, "cross_entropy")
         self.assertIn("another plan", gradloom("simulate", other, "--profile", self.path("profile.json"), code=4).stderr)
 
-    def test_broadcasts_have_their_name(self):
+    def test_collectives_have_their_names(self):
         plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:2", "--shard-optimizer", "--optimizer", "adam")
         self.assertIn("broadcast of 1", gradloom("inspect", plan, "--streams").stdout)
         gradloom("inspect", plan, "--html", self.path("plan.html"), "--dot", self.path("plan.dot"))
@@ -199,6 +199,12 @@ class ScheduleTest(unittest.TestCase):
                 text = file.read()
             self.assertIn("broadcast of 1", text)
             self.assertIn("all-reduce of ", text)
+            self.assertIn("reduce of ", text.replace("all-reduce of ", ""))
+        gradloom("inspect", plan, "--onnx", self.path("plan.onnx"))
+        model = onnx.load(self.path("plan.onnx"))
+        reduces = [node for node in model.graph.node if node.op_type == "Reduce"]
+        self.assertEqual(sum(1 for node in reduces for result in node.output if result), sum(len(node.input) for node in reduces) // 2,
+                         "each gradient has one sum")
 
     def test_tables_and_dot(self):
         plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:2", "--streams", "2")

@@ -10,6 +10,11 @@ void KeepParts(CompileOptions& options) {
   options.recipe.fetch_gradients = false;
 }
 
+void ShareOut(CompileOptions& options) {
+  options.recipe.shard_optimizer = true;
+  options.recipe.fetch_gradients = false;
+}
+
 const FailedStepCase kCases[] = {
     {.name = "one device"},
     {.name = "four streams", .streams = 4},
@@ -21,6 +26,13 @@ const FailedStepCase kCases[] = {
     {.name = "states of the optimizer on one device each",
      .devices = 3,
      .change = [](CompileOptions& o) { o.recipe.shard_optimizer = true; }},
+    {.name = "states and gradients on one device each", .devices = 3, .change = ShareOut},
+    {.name = "states and gradients on one device each, two streams, a device without samples",
+     .devices = 3,
+     .streams = 2,
+     .samples = 2,
+     .change = ShareOut},
+    {.name = "states on one device each behind a branch and a loop", .devices = 2, .change = ShareOut, .decides = true},
     {.name = "a scaled loss",
      .change =
          [](CompileOptions& o) {

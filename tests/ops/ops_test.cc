@@ -105,6 +105,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.BatchNormGradParameters",
       "gradloom.AllReduce",
       "gradloom.Broadcast",
+      "gradloom.Reduce",
       "gradloom.Send",
       "gradloom.Recv",
       "gradloom.GatherSamples",

@@ -75,12 +75,12 @@ std::vector<Setting> Settings() {
                                    {"accumulated",
                                     [](CompileOptions& o) {
                                       o.recipe.accumulate = 2;
-                                      o.recipe.fetch_gradients = false;
                                       o.recipe.fetch_outputs = false;
                                     }},
                                    {"recomputed", [](CompileOptions& o) { o.recipe.recompute = RecomputeMode::kFull; }},
                                    {"statistics_of_all", [](CompileOptions& o) { o.recipe.sync_bn = true; }},
-                                   {"late_updates", [](CompileOptions& o) { o.control.disabled = {"order_nodes"}; }}};
+                                   {"late_updates", [](CompileOptions& o) { o.control.disabled = {"order_nodes"}; }},
+                                   {"fetched_gradients", [](CompileOptions& o) { o.recipe.fetch_gradients = true; }}};
   for (const std::string& type : OptimizerTypes()) {
     settings.push_back({type, [type](CompileOptions& o) {
                           o.recipe.optimizer.type = type;
@@ -90,8 +90,10 @@ std::vector<Setting> Settings() {
   return settings;
 }
 
+// Gradients that are fetched are summed for all devices.
 CompileOptions OptionsOf(const Setting& setting, int devices, bool shards) {
   CompileOptions options = OptionsFor(kLosses, devices, kSizes);
+  options.recipe.fetch_gradients = false;
   setting.change(options);
   options.recipe.shard_optimizer = shards;
   return options;
@@ -148,6 +150,87 @@ TEST(ShardUpdates, LeavesUpdatesWithoutStatesToAll) {
   for (const Program& program : plan.programs) {
     for (const Instruction& instruction : program.instructions)
       EXPECT_FALSE(instruction.kind == InstructionKind::kCollective && instruction.collective == Collective::kBroadcast);
+  }
+}
+
+// The collectives of one kind in an entry, by rank.
+std::vector<std::vector<const Instruction*>> CollectivesOf(const Plan& plan, const Entry& entry, Collective collective) {
+  std::vector<std::vector<const Instruction*>> found;
+  for (const RankBinding& rank : entry.ranks) {
+    std::vector<const Instruction*>& own = found.emplace_back();
+    for (const Instruction& instruction : plan.programs[static_cast<size_t>(rank.program)].instructions) {
+      if (instruction.kind == InstructionKind::kCollective && instruction.collective == collective) own.push_back(&instruction);
+    }
+  }
+  return found;
+}
+
+size_t Operands(const std::vector<const Instruction*>& collectives) {
+  size_t operands = 0;
+  for (const Instruction* collective : collectives) operands += collective->uses.size() / 2;
+  return operands;
+}
+
+// Each gradient is summed for the device that updates with it. What is left of an all-reduce is another collective, but however many owners
+// there are, they have one.
+TEST(ShardUpdates, SumsGradientsForTheirOwners) {
+  const Setting adam{"adam", [](CompileOptions&) {}};
+  const Plan whole = Compile(ModelOf(kClassifier), OptionsOf(adam, 3, false)),
+             plan = Compile(ModelOf(kClassifier), OptionsOf(adam, 3, true));
+  for (size_t e = 0; e < plan.entries.size(); ++e) {
+    const Entry& entry = plan.entries[e];
+    if (entry.batch == 1) continue;  // which is not divided
+    const auto reduces = CollectivesOf(plan, entry, Collective::kReduceSum), sums = CollectivesOf(plan, entry, Collective::kAllReduceSum);
+    const auto all = CollectivesOf(whole, whole.entries[e], Collective::kAllReduceSum);
+    for (size_t r = 0; r < entry.ranks.size(); ++r) {
+      EXPECT_EQ(Operands(reduces[r]), 5U);  // of w, b, s, t, v
+      EXPECT_EQ(Operands(reduces[r]) + Operands(sums[r]), Operands(all[r]));
+      EXPECT_LT(reduces[r].size(), all[r].size());
+      EXPECT_LE(sums[r].size(), all[r].size());
+      const Program& program = plan.programs[static_cast<size_t>(entry.ranks[r].program)];
+      size_t owned = 0;
+      for (const Instruction* reduce : reduces[r]) {
+        for (const Use& use : reduce->uses) owned += use.access == Access::kWrite && use.buffer >= 0 ? 1 : 0;
+      }
+      std::set<int> parameters;
+      for (const StateTensor& state : plan.state) {
+        if (state.kind == StateKind::kOptimizer && state.in_place(program.place)) parameters.insert(state.parameter);
+      }
+      EXPECT_EQ(owned, parameters.size()) << r;
+    }
+  }
+}
+
+// What other devices need is summed for all.
+TEST(ShardUpdates, SumsForAllWhatOthersRead) {
+  const auto reduced = [](const std::function<void(CompileOptions&)>& change) {
+    const Plan plan = Compile(ModelOf(kClassifier), OptionsOf({"adam", change}, 3, true));
+    return Operands(CollectivesOf(plan, plan.entries[0], Collective::kReduceSum)[0]);
+  };
+  EXPECT_EQ(reduced([](CompileOptions&) {}), 5U);
+  EXPECT_EQ(reduced([](CompileOptions& o) { o.recipe.optimizer.clip_value = 0.1; }), 5U);
+  EXPECT_EQ(reduced([](CompileOptions& o) { o.recipe.optimizer.ema = 0.9; }), 5U);
+  EXPECT_EQ(reduced([](CompileOptions& o) { o.recipe.fetch_gradients = true; }), 0U);
+  EXPECT_EQ(reduced([](CompileOptions& o) { o.recipe.optimizer.clip_norm = 0.05; }), 0U);
+  EXPECT_EQ(reduced([](CompileOptions& o) {
+              o.recipe.precision = Precision::kFloat16;
+              o.recipe.loss_scale = {.initial = 256};
+            }),
+            0U);
+}
+
+// Accumulated gradients stay parts, which the last batch sums.
+TEST(ShardUpdates, SumsAccumulatedGradientsForTheirOwners) {
+  const Plan plan = Compile(ModelOf(kClassifier),
+                            OptionsOf({"adam",
+                                       [](CompileOptions& o) {
+                                         o.recipe.accumulate = 2;
+                                         o.entries = {{EntryKind::kAccumulate, 10}, {EntryKind::kLastBatch, 10}, {EntryKind::kUpdate, 0}};
+                                       }},
+                                      3, true));
+  for (const Entry& entry : plan.entries) {
+    const size_t gradients = entry.kind == EntryKind::kAccumulate ? 0 : 5;
+    for (const auto& reduces : CollectivesOf(plan, entry, Collective::kReduceSum)) EXPECT_EQ(Operands(reduces), gradients);
   }
 }
 

@@ -86,7 +86,10 @@ class Writer {
     switch (instruction.kind) {
       case InstructionKind::kLaunch: return instruction.op;
       case InstructionKind::kCopy: return "Copy";
-      case InstructionKind::kCollective: return instruction.collective == Collective::kBroadcast ? "Broadcast" : "AllReduce";
+      case InstructionKind::kCollective:
+        return instruction.collective == Collective::kBroadcast   ? "Broadcast"
+               : instruction.collective == Collective::kReduceSum ? "Reduce"
+                                                                  : "AllReduce";
       case InstructionKind::kSend: return "Send";
       case InstructionKind::kRecv: return "Recv";
       case InstructionKind::kIf: return "If";

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compiler/passes/rewrite_nodes.h"
+#include "compiler/passes/schedule/node_order.h"
+#include "compiler/passes/schedule/refusals.h"
 #include "compiler/passes/simplify.h"
 #include "runtime/base/error.h"
 
@@ -16,6 +19,100 @@ namespace {
 
 // Whether it is a state of the optimizer, with its value before the step.
 bool Optimizes(const Value& value) { return value.optimizes != kNoValue && value.next_of == kNoValue; }
+
+// By parameter with states of the optimizer: the device that holds them.
+std::map<ValueId, int> OwnersOf(const Graph& graph, const StateHolders& holders) {
+  std::map<ValueId, int> owners;
+  for (const Value& value : graph.values()) {
+    if (Optimizes(value)) owners.emplace(value.optimizes, holders.at(value.name).front());
+  }
+  return owners;
+}
+
+// The parameter of which the value is the next value, or the next value of a state; kNoValue if it is neither.
+ValueId UpdatedBy(const Graph& graph, const Value& value) {
+  if (value.next_of == kNoValue) return kNoValue;
+  const ValueId state_of = graph.value(value.next_of).optimizes;
+  return state_of != kNoValue ? state_of : value.next_of;
+}
+
+// Who needs a value.
+constexpr int kNobody = -1, kSeveral = -2;
+int Join(int a, int b) { return a == kNobody || a == b ? b : b == kNobody ? a : kSeveral; }
+
+// By value: the device whose updates alone depend on it, kNobody or kSeveral.
+std::vector<int> Readers(const Graph& graph, const std::map<ValueId, int>& owners) {
+  std::vector<int> readers(static_cast<size_t>(graph.num_values()), kNobody);
+  const auto reader = [&](ValueId id) -> int& { return readers[static_cast<size_t>(id)]; };
+  for (ValueId id : graph.outputs) reader(id) = kSeveral;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    int of_node = IsCollective(node) ? kSeveral : kNobody;
+    for (ValueId id : node.outputs) {
+      if (id == kNoValue) continue;
+      const Value& made = graph.value(id);
+      const auto owner = owners.find(UpdatedBy(graph, made));
+      // What reads the next value of a parameter reads what its owner broadcasts.
+      if (owner == owners.end() || made.next_of != owner->first) of_node = Join(of_node, reader(id));
+      if (made.next_of != kNoValue) of_node = Join(of_node, owner != owners.end() ? owner->second : kSeveral);
+    }
+    ForEachUse(node, [&](ValueId id) { reader(id) = Join(reader(id), of_node); });
+  }
+  return readers;
+}
+
+// The value by which GradientOwners names what the all-reduce sums as operand k.
+ValueId SummedBy(const Graph& graph, const Node& all_reduce, size_t k) {
+  return graph.value(all_reduce.inputs[k]).partial ? all_reduce.inputs[k] : all_reduce.outputs[k];
+}
+
+// Appends the all-reduce without the operands that have an owner, and a reduce of these. One reduce has operands of several roots: so there
+// are as few collectives as there were buckets, and the devices, of which each sums what it owns, share the work of each.
+void AddSums(Graph& graph, const Node& node, int place, const GradientOwners& owners) {
+  Node all_reduce = node, reduce = node;
+  reduce.op = "Reduce";
+  for (Node* sum : {&all_reduce, &reduce}) sum->inputs.clear(), sum->outputs.clear();
+  const std::vector<std::string> states = node.attributes.Strings("states");
+  std::vector<std::string> all_reduced, reduced;
+  std::vector<int64_t> roots;
+  // A tag is a value that no other collective sums, the same one on all devices.
+  int64_t tag = node.attributes.Int("tag", 0);
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    const ValueId summed = SummedBy(graph, node, k);
+    const auto owner = owners.find(summed);
+    if (owner == owners.end()) {
+      if (all_reduced.empty() && !roots.empty() && tag == reduce.attributes.Int("tag", 0)) tag = summed;
+      all_reduce.inputs.push_back(node.inputs[k]);
+      all_reduce.outputs.push_back(node.outputs[k]);
+      all_reduced.push_back(states.at(k));
+      continue;
+    }
+    if (roots.empty()) reduce.attributes.set("tag", int64_t{summed});
+    reduce.inputs.push_back(node.inputs[k]);
+    reduce.outputs.push_back(owner->second == place ? node.outputs[k] : kNoValue);
+    reduced.push_back(states.at(k));
+    roots.push_back(owner->second);
+  }
+  all_reduce.attributes.set("states", std::move(all_reduced));
+  all_reduce.attributes.set("tag", tag);
+  reduce.attributes.set("states", std::move(reduced));
+  reduce.attributes.set("roots", std::move(roots));
+  for (Node* sum : {&all_reduce, &reduce}) {
+    if (!sum->inputs.empty()) graph.AddNode(std::move(*sum));
+  }
+}
+
+// Makes outputs of what updates read of the backward pass.
+void KeepGradients(Graph& graph) {
+  std::set<ValueId> backward, outputs(graph.outputs.begin(), graph.outputs.end());
+  for (const Node& node : graph.nodes) {
+    if (node.phase == Phase::kBackward) backward.insert(node.outputs.begin(), node.outputs.end());
+    if (node.phase != Phase::kUpdate) continue;
+    ForEachUse(node, [&](ValueId id) {
+      if (id != kNoValue && backward.contains(id) && outputs.insert(id).second) graph.outputs.push_back(id);
+    });
+  }
+}
 
 // Appends the broadcast of `next`, the next value of a parameter, from its owner, and returns the result.
 ValueId AddBroadcast(Graph& graph, ValueId parameter, ValueId next, int owner, int place) {
@@ -69,25 +166,44 @@ void ShareOutStates(const Graph& graph, const Plan& plan, int devices, StateHold
   }
 }
 
-void ShardUpdates(Graph& graph, int place, const StateHolders& holders) {
-  std::map<ValueId, int> owners;  // by parameter
+GradientOwners FindGradientOwners(const Graph& graph, const StateHolders& holders) {
+  const std::vector<int> readers = Readers(graph, OwnersOf(graph, holders));
+  const auto owned = [&](ValueId id) { return readers[static_cast<size_t>(id)] >= 0; };
+  const std::vector<int> refusing = RefusingNodes(graph);
+  bool informed = refusing.empty();  // whether devices know that no other refuses the batch
+  GradientOwners owners;
   for (const Value& value : graph.values()) {
-    if (Optimizes(value)) owners.emplace(value.optimizes, holders.at(value.name).front());
+    if (value.partial && owned(value.id)) owners.emplace(value.id, readers[static_cast<size_t>(value.id)]);
   }
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!IsAllReduce(graph.nodes[i])) continue;
+    for (ValueId id : graph.nodes[i].outputs) {
+      if (owned(id)) owners.emplace(id, readers[static_cast<size_t>(id)]);
+      informed = informed || (!owned(id) && static_cast<int>(i) > refusing.back());
+    }
+  }
+  return informed ? owners : GradientOwners{};
+}
+
+void ShardUpdates(Graph& graph, int place, const StateHolders& holders, const GradientOwners& gradient_owners, bool alike) {
+  const std::map<ValueId, int> owners = OwnersOf(graph, holders);
   if (owners.empty()) return;
   std::map<ValueId, ValueId> updated;  // a parameter's next value: the parameter
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     Value& value = graph.value(id);
     if (value.next_of == kNoValue) continue;
-    const ValueId state_of = graph.value(value.next_of).optimizes, parameter = state_of != kNoValue ? state_of : value.next_of;
-    const auto owner = owners.find(parameter);
+    const auto owner = owners.find(UpdatedBy(graph, value));
     if (owner == owners.end()) continue;
-    if (state_of == kNoValue) updated.emplace(id, parameter);
+    if (value.next_of == owner->first) updated.emplace(id, owner->first);
     if (owner->second != place) value.next_of = kNoValue;
   }
   std::map<ValueId, ValueId> received;  // a parameter's next value: the same after the broadcast
   for (Node& node : std::exchange(graph.nodes, {})) {
     ReplaceIds(received, node.inputs);
+    if (IsAllReduce(node)) {
+      AddSums(graph, node, place, gradient_owners);
+      continue;
+    }
     const std::vector<ValueId> made = node.outputs;
     graph.nodes.push_back(std::move(node));
     for (const ValueId next : made) {
@@ -97,6 +213,7 @@ void ShardUpdates(Graph& graph, int place, const StateHolders& holders) {
     }
   }
   GRADLOOM_CHECK(received.size() == updated.size());
+  if (alike) KeepGradients(graph);
   RemoveDeadNodes(graph);
 }
 

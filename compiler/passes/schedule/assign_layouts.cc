@@ -157,15 +157,15 @@ class LayoutAssigner {
   }
 
   // Every device must send the same bytes, whatever its share of the batch: in the parameter's layout, or row-major.
-  static bool SharesStates(const Node& node) { return node.op == "AllReduce" || node.op == "Broadcast"; }
+  static bool SharesStates(const Node& node) { return IsAllReduce(node) || IsReduce(node) || IsBroadcast(node); }
   void AssignShared(Node& node) {
     const std::vector<std::string> states = node.attributes.Strings("states");
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId state = graph_.Find(states.at(i));
-      const bool has_layout = state != kNoValue && graph_.value(state).shape == graph_.value(node.outputs[i]).shape;
+      const bool has_layout = state != kNoValue && graph_.value(state).shape == graph_.value(node.inputs[i]).shape;
       const Layout wanted = has_layout ? layout(state) : Layout{};
       node.inputs[i] = In(node.inputs[i], wanted);
-      layout(node.outputs[i]) = wanted;
+      if (node.outputs[i] != kNoValue) layout(node.outputs[i]) = wanted;
     }
   }
 

@@ -230,8 +230,13 @@ class Emitter {
     communication.stream = stream;
     if (communication.kind == InstructionKind::kCollective) {
       communication.group = 0;
-      communication.collective = IsBroadcast(node) ? Collective::kBroadcast : Collective::kAllReduceSum;
+      communication.collective = IsBroadcast(node) ? Collective::kBroadcast
+                                 : IsReduce(node)  ? Collective::kReduceSum
+                                                   : Collective::kAllReduceSum;
       communication.root = static_cast<int>(node.attributes.Int("root", 0));
+      if (IsReduce(node)) {
+        for (int64_t root : node.attributes.Ints("roots")) communication.roots.push_back(static_cast<int>(root));
+      }
     } else {
       communication.peer = static_cast<int>(node.attributes.Int("peer", 0));
     }

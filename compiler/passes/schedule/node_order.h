@@ -14,6 +14,12 @@ bool IsView(const Node& node);
 // Whether it is a collective.
 bool IsCollective(const Node& node);
 
+// Whether it sums values over the devices that share the batch, for all of them.
+inline bool IsAllReduce(const Node& node) { return node.op == "AllReduce" && node.domain == kGradloomDomain; }
+
+// Whether it sums values over them, each for one of them.
+inline bool IsReduce(const Node& node) { return node.op == "Reduce" && node.domain == kGradloomDomain; }
+
 // Whether it passes on a value of one device to those that share the batch with it.
 inline bool IsBroadcast(const Node& node) { return node.op == "Broadcast" && node.domain == kGradloomDomain; }
 

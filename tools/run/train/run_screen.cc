@@ -80,6 +80,7 @@ std::string DevicesLine(const Plan& plan, int64_t micro_batches) {
   }
   if (program.streams.size() > 1) line += Counted(compute, "stream") + "  " + Counted(program.num_events, "event") + "  ";
   line += CollectivesText(program, Collective::kAllReduceSum, "all-reduce", "all-reduces");
+  line += CollectivesText(program, Collective::kReduceSum, "reduce", "reduces");
   line += CollectivesText(program, Collective::kBroadcast, "broadcast", "broadcasts");
   return line + std::to_string(program.instructions.size()) + " instructions per step";
 }
