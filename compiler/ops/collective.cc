@@ -4,8 +4,7 @@
 //     collective. `states`, by operand: the name of the parameter whose gradient this is, in whose layout it is sent; "" for anything else,
 //     which is sent in row-major order. `tag`: a number that is equal on all devices and different for each collective.
 //   gradloom.Reduce(x...) {roots, states, tag} -> (y...): the same sums, each for one device: `roots`, by operand, are indices into the
-//   devices
-//     that share a batch. The other devices do not have y.
+//     devices that share a batch. The other devices do not have y.
 //   gradloom.Broadcast(x) {root, states, tag} -> (y): the x of the device `root`, an index into the devices that share a batch, on each of
 //     them. `states`: the name of the parameter whose next value this is, in whose layout it is sent. What the other devices give as x is
 //     not used.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "compiler/passes/node_key.h"
+#include "compiler/passes/schedule/node_order.h"
 #include "compiler/passes/schedule/program_plan.h"
 #include "compiler/passes/update/accumulate.h"
 #include "compiler/passes/update/step_params.h"
@@ -24,8 +25,6 @@ namespace {
 constexpr int64_t kMaxComparedBytes = 4 << 10;
 // The micro-batch of nodes that do not belong to one.
 constexpr int kOfAll = -1;
-
-bool IsAllReduce(const Node& node) { return node.op == "AllReduce" && node.domain == kGradloomDomain; }
 
 // The operand that AddsToPart adds.
 size_t AddedOperand(const Graph& graph, const Node& node) { return graph.value(node.inputs[0]).partial ? 1 : 0; }
