@@ -113,9 +113,12 @@ class Compiler {
 
  private:
   int copies() const { return CopiesOf(options_.recipe, stages_); }
-  // The micro-batches of a copy that are under way at the same time.
-  int micro_batches() const { return stages_.count > 1 && !Gathers(options_.recipe) ? options_.recipe.pipeline : 1; }
-  int parts() const { return copies() * micro_batches(); }
+  // The micro-batches of a copy that are under way at the same time, in batches of this size.
+  int MicroBatches(int64_t batch) const {
+    if (stages_.count == 1 || Gathers(options_.recipe)) return 1;
+    return MicroBatchesOf(batch, copies(), stages_.count, options_.recipe.pipeline);
+  }
+  int Parts(int64_t batch) const { return copies() * MicroBatches(batch); }
 
   void AddEntry(const EntryRequest& request) {
     // An update has no batch, so any batch size serves to import its parameters.
@@ -123,7 +126,7 @@ class Compiler {
     const std::unique_ptr<ImportedBatch> whole = ImportBatch({request.kind, batch, request.shapes}, options_.import);
     PassContext& context = whole->context;
     // A single sample cannot be divided, and an update has none: every replica computes all of it.
-    const bool divided = parts() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1;
+    const bool divided = request.kind != EntryKind::kUpdate && context.batch > 1 && Parts(context.batch) > 1;
     if (request.kind == EntryKind::kStep || request.kind == EntryKind::kAccumulate)
       WarnOfSingleValues(context.graph, context.batch, divided && !options_.recipe.sync_bn);
     const std::string& last = options_.control.stop_after;
@@ -182,7 +185,7 @@ class Compiler {
     WarnOfNoGradient(whole);
     Entry entry = EntryOf(request, divided.whole->imported, whole, {});  // DivideEntry knows the axes
     DivideEntry(*divided.replication, whole.graph, entry);
-    const PipelinedBatch pipelined(divided, batch, copies(), micro_batches(), stages_.count, options_.recipe);
+    const PipelinedBatch pipelined(divided, batch, copies(), MicroBatches(batch), stages_.count, options_.recipe);
     programs_.Add(whole,
                   {.graphs = pipelined.graphs(),
                    .shards = pipelined.shards(),
@@ -195,7 +198,7 @@ class Compiler {
 
   DividedBatch Divide(const ImportAt& import_at, int64_t batch, const std::map<std::string, int64_t>& inner) {
     try {
-      return DivideGraph(import_at, options_, batch, parts(), inner);
+      return DivideGraph(import_at, options_, batch, Parts(batch), inner);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported || copies() > 1 || !error.message().starts_with(kUndivided)) throw;
       throw Error(error.code(), "the batch cannot be divided into micro-batches: " + error.message().substr(kUndivided.size()),
@@ -287,22 +290,23 @@ class Compiler {
     if (std::find(report_.warnings.begin(), report_.warnings.end(), warning) == report_.warnings.end()) report_.warnings.push_back(warning);
   }
 
-  std::string DividedText() const {
+  std::string DividedText(int64_t batch) const {
     const std::string devices = copies() > 1 ? " on " + std::to_string(copies()) + " devices" : "";
-    return devices + (micro_batches() > 1 ? " in " + std::to_string(micro_batches()) + " micro-batches" : "");
+    const int count = MicroBatches(batch);
+    return devices + (count > 1 ? " in " + std::to_string(count) + " micro-batches" : "");
   }
 
   // PyTorch refuses such batches. `apart`: each device has statistics of its own samples.
   void WarnOfSingleValues(const Graph& graph, int64_t batch, bool apart) {
     if (options_.recipe.mode != GraphMode::kTrain || options_.recipe.UsesFileAlgorithm()) return;
     int64_t least = batch;
-    for (const BatchShard& shard : DivideBatch(batch, apart ? parts() : 1)) {
+    for (const BatchShard& shard : DivideBatch(batch, apart ? Parts(batch) : 1)) {
       if (shard.length > 0) least = std::min(least, shard.length);
     }
     const std::vector<std::string> found = NormsOfOneValue(graph, batch, least);
     if (found.empty()) return;
     report_.warnings.push_back(
-        "in batches of " + std::to_string(batch) + (least < batch ? DividedText() : "") + ", '" + Escaped(found.front()) + "'" +
+        "in batches of " + std::to_string(batch) + (least < batch ? DividedText(batch) : "") + ", '" + Escaped(found.front()) + "'" +
         (found.size() > 1 ? " and " + std::to_string(found.size() - 1) + " more take" : " takes") +
         " batch statistics of one value per channel, so the result does not depend on the input: choose another --batch" +
         (least < batch ? ", or --sync-bn" : " (the last one of an epoch has the remaining rows)"));

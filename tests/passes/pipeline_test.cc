@@ -97,6 +97,17 @@ TEST(Pipeline, OverlapsStagesAndSavesMemory) {
   EXPECT_LT(ReportMemory(divided, 0).fullest().transient_bytes, ReportMemory(whole, 0).fullest().transient_bytes);
 }
 
+// Four micro-batches of two copies would have two samples each, so that the second copy had two of ten samples.
+TEST(Pipeline, CopiesHaveSimilarShares) {
+  std::mt19937 random(3);
+  CompileOptions options = ChainOptions(4, 10);
+  options.recipe.devices = 2 * kLayers;
+  const Plan plan = Compile(Chain(random, 8), options);
+  std::vector<int64_t> shares;
+  for (const RankBinding& rank : plan.entries[0].ranks) shares.push_back(rank.shard_length);
+  EXPECT_EQ(shares, (std::vector<int64_t>{6, 6, 6, 4, 4, 4}));
+}
+
 // One batch after another, the devices may work for different times, so the cut is where few bytes cross, near the embedding.
 TEST(Pipeline, CutsWhereDevicesWorkEquallyLong) {
   std::mt19937 random(7);

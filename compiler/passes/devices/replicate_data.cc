@@ -82,6 +82,8 @@ class Replication::DeviceGraph {
     if (fresh) {
       const ValueId zero = graph_->AddValue("accepted", DType::kFloat32, Shape{}, Role::kActivation);
       AddToAllReduce(zero, builder_.Scalar(0, DType::kFloat32), "", "", stage);
+      // No value of the whole graph, and the same on all devices.
+      open_.at(stage).tag = static_cast<ValueId>(lacks_.size()) + 1 + stage;
       EmitAllReduce(stage);
       known->second = builder_.Add(builder_.Scalar(1, DType::kFloat32), zero);
     }
