@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,8 +27,10 @@ void RewriteNodes(GraphBuilder& b, Rewrite rewrite) {
     b.set_phase(node.phase);
     const size_t before = graph.nodes.size();
     if (!rewrite(node)) graph.nodes.push_back(std::move(node));
-    for (size_t i = before; i < graph.nodes.size(); ++i)
-      std::tie(graph.nodes[i].device, graph.nodes[i].micro_batch) = std::tie(node.device, node.micro_batch);
+    for (size_t i = before; i < graph.nodes.size(); ++i) {
+      graph.nodes[i].device = node.device;
+      graph.nodes[i].micro_batch = node.micro_batch;
+    }
   }
   b.set_origin("");
   b.set_phase(Phase::kForward);

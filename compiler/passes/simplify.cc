@@ -19,8 +19,6 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kMaxFoldedBytes = 64 << 10;
-// Constants up to this size are compared byte by byte.
-constexpr int64_t kMaxComparedBytes = 4 << 10;
 
 int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
 

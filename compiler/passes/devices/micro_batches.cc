@@ -21,13 +21,8 @@
 namespace gradloom {
 namespace {
 
-// Constants up to this size are compared with all others.
-constexpr int64_t kMaxComparedBytes = 4 << 10;
 // The micro-batch of nodes that do not belong to one.
 constexpr int kOfAll = -1;
-
-// The operand that AddsToPart adds.
-size_t AddedOperand(const Graph& graph, const Node& node) { return graph.value(node.inputs[0]).partial ? 1 : 0; }
 
 // How the elements of a value of the whole graph lie that is divided by samples: [.., outer, samples, inner, ..] at `axis`.
 struct Samples {
@@ -48,6 +43,8 @@ class Joiner {
         graph_(*made_),
         builder_(graph_, rules),
         ids_(parts.size()) {
+    // One replica has at least two samples, or there is nothing to divide.
+    GRADLOOM_CHECK(replicas > 1 || parts.size() > 1);
     graph_.nodes.clear();
     for (const MicroBatch& part : parts) samples_ += part.shard.length;
     for (const ValueId id : whole.outputs) {
@@ -133,12 +130,15 @@ class Joiner {
     if (k == 0 || data == nullptr) return value.id;
     if (const Tensor* known = value.id < whole_.num_values() ? graph_.data(value.id) : nullptr; known != nullptr && IsSame(*known, *data))
       return value.id;
-    const bool compared = data->bytes() <= kMaxComparedBytes;
-    if (const auto known = constants_.find(compared ? KeyOf(*data) : ""); known != constants_.end()) return known->second;
-    const ValueId made = graph_.AddData(value.name + "/micro" + std::to_string(k), *data, Role::kConst);
-    graph_.value(made).derived = value.derived;
-    if (compared) constants_.emplace(KeyOf(*data), made);
-    return made;
+    const auto add = [&] {
+      const ValueId made = graph_.AddData(value.name + "/micro" + std::to_string(k), *data, Role::kConst);
+      graph_.value(made).derived = value.derived;
+      return made;
+    };
+    if (data->bytes() > kMaxComparedBytes) return add();
+    const auto [known, fresh] = constants_.emplace(KeyOf(*data), kNoValue);
+    if (fresh) known->second = add();
+    return known->second;
   }
 
   static bool IsSame(const Tensor& a, const Tensor& b) {
@@ -251,7 +251,7 @@ class Joiner {
     return Read(k, node.inputs[i], node.device);
   }
 
-  // The sum of an operand over the micro-batches; `into`: the value that it becomes, if there are several.
+  // The sum of an operand over the micro-batches. `into`: the value that it becomes; kNoValue: a new one.
   ValueId SumOf(const std::vector<size_t>& at, size_t operand, int stage, ValueId into) {
     ValueId sum = OperandOf(0, at[0], operand);
     for (size_t k = 1; k < parts_.size(); ++k) {
@@ -275,9 +275,6 @@ class Joiner {
       IdOf(0, result) = result;
       ValueId& operand = all_reduce.inputs[i];
       operand = SumOf(at, i, first.device, replicas_ == 1 ? result : kNoValue);
-      if (replicas_ > 1 || operand == result) continue;
-      graph_.AddNode({.op = "Identity", .inputs = {operand}, .outputs = {result}, .phase = first.phase});
-      Label(kOfAll, first.device);
     }
     if (replicas_ == 1) return;
     graph_.AddNode(std::move(all_reduce));

@@ -294,8 +294,8 @@ bool Replication::ShardNode(size_t at) {
   bool again = false;
   if (AddsToPart(graph_, node)) {
     // The accumulated sum is not combined here.
-    const Shard& added = shards_[At(AddedToPart(node))];
-    return (added.local() || added.split()) && RequireWhole(AddedToPart(node));
+    const Shard& added = shards_[At(node.inputs[AddedOperand(graph_, node)])];
+    return (added.local() || added.split()) && RequireWhole(node.inputs[AddedOperand(graph_, node)]);
   }
   // Values of the tail cover the whole batch, although their shapes depend on it.
   if (InTail(node) && !IsBoundary(node)) return false;
@@ -346,13 +346,6 @@ int64_t Replication::InnerOfGathered(const Shape& shape, int64_t otherwise) cons
     if (const Shard& gathered = shard(id); gathered.split()) inner.insert(gathered.InnerOf(shape[gathered.axis], batch_));
   }
   return inner.size() == 1 ? *inner.begin() : otherwise;
-}
-
-// The gradient that the node adds (AddsToPart).
-ValueId Replication::AddedToPart(const Node& node) const {
-  const bool first = graph_.value(node.inputs[0]).partial;
-  GRADLOOM_CHECK(first != graph_.value(node.inputs[1]).partial);
-  return first ? node.inputs[1] : node.inputs[0];
 }
 
 // Whether a node after the last collective may refuse the batch, so that devices would update their parts of states without learning of it.
@@ -442,7 +435,7 @@ Node Replication::Boundary(Node node, int64_t samples) const {
 
 // Adds `node` to a device's graph. A device without samples adds zeros, and takes part in the preceding collective like the others.
 void Replication::AddToPart(DeviceGraph& device, Node node, int64_t samples) const {
-  const ValueId added = AddedToPart(node);
+  const ValueId added = node.inputs[AddedOperand(graph_, node)];
   ValueId own = added;
   if (samples == 0) own = device.builder().Zeros(device.graph().type(added));
   // A value that depends on no sample is the same on every device, and must count once.

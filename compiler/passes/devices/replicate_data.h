@@ -73,7 +73,6 @@ class Replication {
   bool ShardNode(size_t at);
   int64_t InnerOfGathered(const Shape& shape, int64_t otherwise) const;
   bool RequireWhole(ValueId id);
-  ValueId AddedToPart(const Node& node) const;
   bool AllReducesEndTooEarly() const;
   void AddToPart(DeviceGraph& device, Node node, int64_t samples) const;
   void ResizeValues(Graph& graph, int64_t samples) const;

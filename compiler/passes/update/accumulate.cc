@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/passes/rewrite_nodes.h"
+#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
@@ -154,6 +155,12 @@ bool AddsToPart(const Graph& graph, const Node& node) {
   if (node.op != "Add" || node.outputs.size() != 1 || node.outputs[0] == kNoValue) return false;
   const Value& made = graph.value(node.outputs[0]);
   return made.partial || (made.next_of != kNoValue && graph.value(made.next_of).partial);
+}
+
+size_t AddedOperand(const Graph& graph, const Node& node) {
+  const bool first = graph.value(node.inputs[0]).partial;
+  GRADLOOM_CHECK(first != graph.value(node.inputs[1]).partial);
+  return first ? 1 : 0;
 }
 
 void SumPartialValues(Graph& graph, int64_t bucket_bytes) {

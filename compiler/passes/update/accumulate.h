@@ -1,6 +1,7 @@
 // Gradient accumulation: several batches contribute to one update.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <span>
 #include <string_view>
@@ -51,6 +52,8 @@ ValueId TakeWeight(GraphBuilder& builder, const Recipe& recipe, int64_t weight);
 
 // Whether the node adds a gradient to a partial state.
 bool AddsToPart(const Graph& graph, const Node& node);
+// The position of that gradient among the operands of such a node.
+size_t AddedOperand(const Graph& graph, const Node& node);
 
 // For the graph of one device. Sums its partial values over the devices before nodes other than AddsToPart read them, in all-reduces of at
 // most `bucket_bytes` or of one value. All devices of a stage must have the same partial values, computed in the same order relative to
