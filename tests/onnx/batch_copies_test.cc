@@ -151,6 +151,31 @@ g (float[4, 3] x) => (float[4] z) <float[3] w = {0.5, -1, 0.25}, float[8] b = {1
   }
 }
 
+// An exporter writes an instance normalization with running statistics as a batch normalization of one sample that has a channel for each
+// channel of each sample. A scale of ones is not one number, although its elements are equal at the start.
+TEST(BakedBatchCopies, OfAScaleOfOnesAreOnePerChannel) {
+  const auto model = [](const std::string& batch, const std::string& weights, const std::string& nodes) {
+    return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[" + batch + ", 2, 3] x) => (float[" + batch +
+                           ", 2, 3] z) <float[2] scale = {1, 1}, float[2] bias = {0, 0}" + weights + "> { " + nodes + " }");
+  };
+  const Model fixed = model("4",
+                            ", float[2] mean = {0, 0}, float[2] variance = {1, 1}, int64[1] times = {4}, int64[3] one = {1, 8, 3}, "
+                            "int64[3] all = {4, 2, 3}",
+                            "s = Tile (scale, times) b = Tile (bias, times) m = Tile (mean, times) v = Tile (variance, times) "
+                            "r = Reshape (x, one) n = BatchNormalization (r, s, b, m, v) z = Reshape (n, all)");
+  const std::vector<int64_t> sizes = {7, 4, 1, 4};
+  const Trained expected = Train(model("N", "", "z = InstanceNormalization (x, scale, bias)"), sizes);
+  for (const int devices : {1, 2}) {
+    SCOPED_TRACE("devices " + std::to_string(devices));
+    const Trained trained = Train(fixed, sizes, devices);
+    for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(trained.losses[i], expected.losses[i], 1e-5) << "step " << i;
+    for (const char* name : {"scale", "bias"}) {
+      for (size_t i = 0; i < 2; ++i)
+        EXPECT_NEAR(trained.parameters.at(name).as<float>()[i], expected.parameters.at(name).as<float>()[i], 1e-5) << name;
+    }
+  }
+}
+
 // A tensor of copies that is fetched keeps its copies at the file's own batch size, and so do all others there.
 TEST(BakedBatchCopies, FitOnlyTheirOwnBatchBesideFetchedOnes) {
   const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>

@@ -187,16 +187,15 @@ std::optional<Tensor> GrownTable(const Tensor& data, const std::vector<int>& axe
 }
 
 // Compares bitwise. Returns 1 if all positions along the axis are equal, the extent of a sample if all samples are equal, and 0 if they
-// differ or are unknown.
+// differ or are unknown. What is computed from weights may have equal elements only at the start, as copies of a scale of ones have.
 int64_t BatchProver::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
   const Tensor* data = emitter.Constant(emitter.Computed(id));
   if (data == nullptr) return ExpandsAlong(emitter, id, axis) ? 1 : 0;
   if (data->dtype() == DType::kString) return 0;
   if (data->bytes() == 0) return 1;
-  for (const int64_t period : {int64_t{1}, data->shape()[axis] / found_.declared}) {
-    if (RepeatsAlong(*data, axis, period)) return period;
-  }
-  return 0;
+  const int64_t sample = data->shape()[axis] / found_.declared;
+  if (IsFloating(data->dtype()) && emitter.Producer(id) != nullptr && RepeatsAlong(*data, axis, sample)) return sample;
+  return RepeatsAlong(*data, axis, 1) ? 1 : RepeatsAlong(*data, axis, sample) ? sample : 0;
 }
 
 // Returns the differences between consecutive samples of a constant that counts samples along the axis. With two samples any two numbers
