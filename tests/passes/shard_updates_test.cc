@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -71,6 +72,12 @@ std::vector<Setting> Settings() {
                                       o.recipe.precision = Precision::kFloat16;
                                       o.recipe.loss_scale = {.initial = 65536.0 * 65536,
                                                              .growth_interval = 2};  // the first updates are skipped
+                                    }},
+                                   {"accumulated_and_clipped",
+                                    [](CompileOptions& o) {
+                                      o.recipe.accumulate = 2;
+                                      o.recipe.fetch_outputs = false;
+                                      o.recipe.optimizer.clip_norm = 0.05;
                                     }},
                                    {"accumulated",
                                     [](CompileOptions& o) {
@@ -211,12 +218,26 @@ TEST(ShardUpdates, SumsForAllWhatOthersRead) {
   EXPECT_EQ(reduced([](CompileOptions& o) { o.recipe.optimizer.clip_value = 0.1; }), 5U);
   EXPECT_EQ(reduced([](CompileOptions& o) { o.recipe.optimizer.ema = 0.9; }), 5U);
   EXPECT_EQ(reduced([](CompileOptions& o) { o.recipe.fetch_gradients = true; }), 0U);
-  EXPECT_EQ(reduced([](CompileOptions& o) { o.recipe.optimizer.clip_norm = 0.05; }), 0U);
-  EXPECT_EQ(reduced([](CompileOptions& o) {
+}
+
+// Clipping and a loss scale need only the sum of squares of another device's gradients, and these take one collective.
+TEST(ShardUpdates, TellsSquaresOfGradients) {
+  const auto collectives = [](const std::function<void(CompileOptions&)>& change) {
+    const Plan plan = Compile(ModelOf(kClassifier), OptionsOf({"adam", change}, 3, true));
+    EXPECT_TRUE(Verify(plan).empty());
+    const auto reduces = CollectivesOf(plan, plan.entries[0], Collective::kReduceSum)[0],
+               sums = CollectivesOf(plan, plan.entries[0], Collective::kAllReduceSum)[0];
+    return std::array<size_t, 3>{Operands(reduces), sums.size(), Operands(sums)};
+  };
+  const std::array<size_t, 3> adam = collectives([](CompileOptions&) {}), told{5, adam[1] + 1, adam[2] + 5};
+  EXPECT_EQ(adam[0], 5U);
+  EXPECT_EQ(collectives([](CompileOptions& o) { o.recipe.optimizer.clip_norm = 0.05; }), told);
+  EXPECT_EQ(collectives([](CompileOptions& o) {
+              o.recipe.optimizer.clip_norm = 0.05;
               o.recipe.precision = Precision::kFloat16;
               o.recipe.loss_scale = {.initial = 256};
             }),
-            0U);
+            told);
 }
 
 // Accumulated gradients stay parts, which the last batch sums.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -40,8 +41,24 @@ ValueId UpdatedBy(const Graph& graph, const Value& value) {
 constexpr int kNobody = -1, kSeveral = -2;
 int Join(int a, int b) { return a == kNobody || a == b ? b : b == kNobody ? a : kSeveral; }
 
-// By value: the device whose updates alone depend on it, kNobody or kSeveral.
+// Whether the node adds up the squares of a tensor during the update, as clipping and a loss scale need them of each gradient.
+bool AddsSquares(const Node& node) { return node.op == "ReduceSumSquare" && node.domain.empty() && node.phase == Phase::kUpdate; }
+
+// Gradients that may have an owner: partial values, and results of all-reduces.
+std::set<ValueId> SummedGradients(const Graph& graph) {
+  std::set<ValueId> summed;
+  for (const Value& value : graph.values()) {
+    if (value.partial) summed.insert(value.id);
+  }
+  for (const Node& node : graph.nodes) {
+    if (IsAllReduce(node)) summed.insert(node.outputs.begin(), node.outputs.end());
+  }
+  return summed;
+}
+
+// By value: the device whose updates alone depend on it, kNobody or kSeveral. Its owner tells all devices the sum of a gradient's squares.
 std::vector<int> Readers(const Graph& graph, const std::map<ValueId, int>& owners) {
+  const std::set<ValueId> summed = SummedGradients(graph);
   std::vector<int> readers(static_cast<size_t>(graph.num_values()), kNobody);
   const auto reader = [&](ValueId id) -> int& { return readers[static_cast<size_t>(id)]; };
   for (ValueId id : graph.outputs) reader(id) = kSeveral;
@@ -56,6 +73,7 @@ std::vector<int> Readers(const Graph& graph, const std::map<ValueId, int>& owner
       if (owner == owners.end() || made.next_of != owner->first) of_node = Join(of_node, reader(id));
       if (made.next_of != kNoValue) of_node = Join(of_node, owner != owners.end() ? owner->second : kSeveral);
     }
+    if (AddsSquares(node) && summed.contains(node.inputs[0])) continue;
     ForEachUse(node, [&](ValueId id) { reader(id) = Join(reader(id), of_node); });
   }
   return readers;
@@ -68,7 +86,8 @@ ValueId SummedBy(const Graph& graph, const Node& all_reduce, size_t k) {
 
 // Appends the all-reduce without the operands that have an owner, and a reduce of these. One reduce has operands of several roots: so there
 // are as few collectives as there were buckets, and the devices, of which each sums what it owns, share the work of each.
-void AddSums(Graph& graph, const Node& node, int place, const GradientOwners& owners) {
+// Adds to `owned` the results of that reduce, which the other devices lack.
+void AddSums(Graph& graph, const Node& node, int place, const GradientOwners& owners, std::map<ValueId, int>& owned) {
   Node all_reduce = node, reduce = node;
   reduce.op = "Reduce";
   for (Node* sum : {&all_reduce, &reduce}) sum->inputs.clear(), sum->outputs.clear();
@@ -87,6 +106,7 @@ void AddSums(Graph& graph, const Node& node, int place, const GradientOwners& ow
       all_reduced.push_back(states.at(k));
       continue;
     }
+    owned.emplace(node.outputs[k], owner->second);
     if (roots.empty()) reduce.attributes.set("tag", int64_t{summed});
     reduce.inputs.push_back(node.inputs[k]);
     reduce.outputs.push_back(owner->second == place ? node.outputs[k] : kNoValue);
@@ -99,6 +119,47 @@ void AddSums(Graph& graph, const Node& node, int place, const GradientOwners& ow
   reduce.attributes.set("roots", std::move(roots));
   for (Node* sum : {&all_reduce, &reduce}) {
     if (!sum->inputs.empty()) graph.AddNode(std::move(*sum));
+  }
+}
+
+// Gives all devices the sums of squares of the gradients that one device has, by one all-reduce. The devices without a gradient add zero,
+// so the sums keep their bits. `owned`: gradient -> the device that has it.
+void TellSquares(Graph& graph, int place, const std::map<ValueId, int>& owned) {
+  const auto owner_of = [&](const Node& node) {
+    const auto found = AddsSquares(node) ? owned.find(node.inputs[0]) : owned.end();
+    return found == owned.end() ? kNobody : found->second;
+  };
+  auto left = std::ranges::count_if(graph.nodes, [&](const Node& node) { return owner_of(node) != kNobody; });
+  if (left == 0) return;
+  Node all_reduce{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kUpdate};
+  std::set<ValueId> told;    // what the all-reduce makes, and what is computed from it
+  std::vector<Node> behind;  // nodes that read these
+  for (Node& node : std::exchange(graph.nodes, {})) {
+    bool reads = false;
+    ForEachUse(node, [&](ValueId id) { reads = reads || told.contains(id); });
+    const int owner = owner_of(node);
+    if (owner == kNobody) {
+      if (reads) told.insert(node.outputs.begin(), node.outputs.end());
+      (reads && left > 0 ? behind : graph.nodes).push_back(std::move(node));
+      continue;
+    }
+    const ValueId squares = node.outputs[0];
+    const Value value = graph.value(squares);
+    if (all_reduce.inputs.empty()) all_reduce.attributes.set("tag", int64_t{squares});
+    all_reduce.device = node.device;
+    all_reduce.outputs.push_back(squares);
+    told.insert(squares);
+    if (owner == place) {
+      node.outputs[0] = graph.AddValue(value.name + "/own", value.dtype, value.shape, Role::kActivation);
+      all_reduce.inputs.push_back(node.outputs[0]);
+      graph.nodes.push_back(std::move(node));
+    } else {
+      all_reduce.inputs.push_back(graph.AddData(value.name + "/none", Tensor(value.dtype, value.shape), Role::kConst));
+    }
+    if (--left > 0) continue;
+    all_reduce.attributes.set("states", std::vector<std::string>(all_reduce.inputs.size()));
+    graph.AddNode(std::move(all_reduce));
+    std::ranges::move(behind, std::back_inserter(graph.nodes));
   }
 }
 
@@ -182,6 +243,9 @@ GradientOwners FindGradientOwners(const Graph& graph, const StateHolders& holder
       informed = informed || (!owned(id) && static_cast<int>(i) > refusing.back());
     }
   }
+  // The sums of squares of these gradients reach all devices.
+  for (size_t i = 0; i < graph.nodes.size() && !informed; ++i)
+    informed = AddsSquares(graph.nodes[i]) && owners.contains(graph.nodes[i].inputs[0]) && static_cast<int>(i) > refusing.back();
   return informed ? owners : GradientOwners{};
 }
 
@@ -197,11 +261,12 @@ void ShardUpdates(Graph& graph, int place, const StateHolders& holders, const Gr
     if (value.next_of == owner->first) updated.emplace(id, owner->first);
     if (owner->second != place) value.next_of = kNoValue;
   }
+  std::map<ValueId, int> owned;         // a gradient that one device has: that device
   std::map<ValueId, ValueId> received;  // a parameter's next value: the same after the broadcast
   for (Node& node : std::exchange(graph.nodes, {})) {
     ReplaceIds(received, node.inputs);
     if (IsAllReduce(node)) {
-      AddSums(graph, node, place, gradient_owners);
+      AddSums(graph, node, place, gradient_owners, owned);
       continue;
     }
     const std::vector<ValueId> made = node.outputs;
@@ -213,6 +278,7 @@ void ShardUpdates(Graph& graph, int place, const StateHolders& holders, const Gr
     }
   }
   GRADLOOM_CHECK(received.size() == updated.size());
+  TellSquares(graph, place, owned);
   if (alike) KeepGradients(graph);
   RemoveDeadNodes(graph);
 }
