@@ -44,6 +44,7 @@ void DeviceIssuer::Issue(DeviceEntry& entry, const IssueOptions& options) {
 void DeviceIssuer::EnqueueAll(DeviceEntry& entry, const IssueOptions& options) {
   options_ = options;
   overrun_loop_ = nullptr;
+  turn_ = 0;
   // Ranges are nested, so that of the last phase ends before its step's, also after an error.
   const auto end_phase = [](DeviceIssuer* issuer) {
     issuer->phase_range_.reset();
@@ -159,6 +160,7 @@ void DeviceIssuer::IssueLanes(DeviceEntry& entry) {
 
 bool DeviceIssuer::Advance(Lane& lane, DeviceEntry& entry) {
   const DeviceInstruction& front = lane.front();
+  if (front.apart && front.turn != turn_) return false;
   const auto event = static_cast<size_t>(std::max(front.instruction->event, 0));
   DeviceRank& rank = entry.ranks[lane.rank];
   Device& device = *memories_.rank(lane.rank).device;
@@ -312,6 +314,7 @@ bool DeviceIssuer::IssueCollective(Lane& lane) {
     case Collective::kAllGather: group.AllGather(operands, streams); break;
     case Collective::kReduceSum: group.ReduceSum(operands, streams); break;
   }
+  if (mine.apart) ++turn_;
   for (Lane* member : members) LookAtWrites(*member);
   for (Lane* member : members) End(*member);
   return true;
@@ -371,6 +374,7 @@ void DeviceIssuer::TransferOver(Lane& lane) {
   const DeviceRange range = RangeOf(lane);
   DeviceGroup& group = sends ? groups_.Between(lane.rank, peer) : groups_.Between(peer, lane.rank);
   group.Broadcast(0, operands, std::span<void* const>(&lane.stream, 1));
+  ++turn_;
   LookAtWrites(lane);
   End(lane);
 }

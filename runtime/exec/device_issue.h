@@ -27,7 +27,8 @@ struct IssueOptions {
 };
 
 // All work begins after the origin, a stream of this process's first rank, and ends there. One thread feeds all streams. An instruction is
-// enqueued once its dependencies are: a wait after its record, a collective when all members have reached it.
+// enqueued once its dependencies are: a wait after its record, a collective when all members have reached it. What devices of several
+// processes do together is enqueued in one order in all processes (communication_turns.h).
 //
 // An if or a loop is decided here. Its operands are copied to the host on its stream. When they have arrived, the chosen body is enqueued
 // on that stream, again for each iteration of a loop. Meanwhile the other streams, of all ranks, are fed as far as they go, so a decision
@@ -135,6 +136,7 @@ class DeviceIssuer {
   std::vector<Lane> lanes_;
   std::vector<Lane*> order_;                 // the unfinished lanes of a rank, by their next instruction
   std::vector<std::vector<bool>> recorded_;  // by rank and event
+  int turn_ = 0;                             // of the next operation with devices of other processes
   const Instruction* overrun_loop_ = nullptr;
   bool chaotic_ = false;
   std::mt19937_64 random_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/checked.h"
+#include "runtime/exec/communication_turns.h"
 #include "runtime/exec/rethrow.h"
 #include "runtime/plan/entry_names.h"
 
@@ -65,9 +66,13 @@ class DevicePreparation {
     CompileAhead();
     DeviceEntry made;
     made.name = EntryName(entry_);
+    const auto holds = [this](size_t rank) { return memories_.holds(rank); };
+    turns_ = CommunicationTurns(plan_, entry_, holds);
+    // NCCL requires that all processes capture an operation in a graph, or none does. So what others have counts, too.
+    for (size_t rank = 0; rank < entry_.ranks.size(); ++rank) made.decides = made.decides || CountDecisions(program(rank)) > 0;
     for (size_t rank = 0; rank < entry_.ranks.size(); ++rank) {
       if (memories_.holds(rank) && begin_rank) begin_rank(rank);
-      made.ranks.push_back(memories_.holds(rank) ? PrepareRank(rank, made.decides) : DeviceRank());
+      made.ranks.push_back(memories_.holds(rank) ? PrepareRank(rank) : DeviceRank());
     }
     for (size_t rank = 0; made.decides && rank < made.ranks.size(); ++rank) {
       for (auto& lane : made.ranks[rank].lanes) MarkPieces(lane);
@@ -100,17 +105,15 @@ class DevicePreparation {
 
   const Program& program(size_t rank) const { return plan_.programs[static_cast<size_t>(entry_.ranks[rank].program)]; }
 
-  DeviceRank PrepareRank(size_t rank, bool& decides) {
+  DeviceRank PrepareRank(size_t rank) {
     const Program& program = this->program(rank);
     Device& device = *memories_.rank(rank).device;
     DeviceRank made;
     made.lanes.resize(program.streams.size());
     for (int i = 0; i < program.num_events; ++i) made.events.emplace_back(device, false);
     made.of_copies.resize(static_cast<size_t>(program.num_events));
-    if (const int64_t decisions = CountDecisions(program); decisions > 0) {
-      decides = true;
+    if (const int64_t decisions = CountDecisions(program); decisions > 0)
       made.decisions = StagingMemory(memories_.rank(rank).device, decisions * static_cast<int64_t>(sizeof(DecisionOperands)), true);
-    }
     int64_t decided = 0;
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& instruction = program.instructions[i];
@@ -163,6 +166,7 @@ class DevicePreparation {
     try {
       DeviceInstruction prepared = Bound(program, instruction, index, rank);
       BindWork(program, instruction, rank, prepared);
+      if (prepared.apart) prepared.turn = turns_.at({rank, index});
       return prepared;
     } catch (const Error& error) {
       RethrowAt(error, instruction);
@@ -255,6 +259,7 @@ class DevicePreparation {
   const Entry& entry_;
   DeviceMemories& memories_;
   std::vector<KernelPlace>& places_;
+  std::map<std::pair<size_t, int>, int> turns_;  // by rank and index in its program
 };
 
 }  // namespace

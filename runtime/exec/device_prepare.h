@@ -77,6 +77,7 @@ struct DeviceInstruction {
   bool keeps_state = false;                                   // of a copy: it writes state, unless the step is refused
   DecisionOperands* decision = nullptr;                       // of an if or a loop: where its operands are copied to
   bool apart = false;                                         // whether it involves devices of other processes
+  int turn = -1;                                              // then: when it is issued (communication_turns.h)
   DeviceEvent begin, end;                                     // if it is timed
   // For the first instruction of a piece: the number of launches and copies in the piece, itself included; otherwise 0.
   size_t piece = 0;
@@ -116,7 +117,7 @@ struct DeviceEntry {
   std::vector<StagedFetch> fetches;
   StagingMemory fetched;
   std::array<std::unique_ptr<DeviceGraph>, 2> graphs;  // by slot
-  bool decides = false;  // whether a rank of this process has an if or a loop: then the step is not one graph, but has pieces that are
+  bool decides = false;  // whether a rank has an if or a loop: then the step is not one graph, but has pieces that are
   int runs = 0;
 };
 

@@ -1,7 +1,8 @@
 // NCCL without GPUs: the functions that runtime/device/cuda calls, over host memory and, between processes, a socket from each process to
 // the one that created the id. Reductions use the fixed summation tree, so that the bits match those of one process. If a process ends, the
 // communicators of the others report an error. If a process is stopped, the others wait for it until they abort. Collectives in a different
-// order than on other members are an error.
+// order than on other members are an error, and so are those that not all processes capture. As with NCCL's NCCL_RUNTIME_CONNECT, processes
+// connect in the first operation: the communicator stays in progress until all have issued it.
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -39,7 +40,7 @@ struct Collective {
   Kind kind{};
   int32_t root = 0;
   int32_t dtype = 0;
-  int32_t reserved = 0;
+  int32_t captured = 0;                     // whether it is a part of a graph
   int64_t read_bytes = 0, write_bytes = 0;  // per member
   bool operator==(const Collective&) const = default;
 };
@@ -54,6 +55,7 @@ struct Connection {
   int fd = -1;
   std::string in, out;
   std::vector<int32_t> ranks;  // the ranks of the other side, once it has sent them
+  bool issued = false;         // whether the other side has issued its first operation
   bool lost = false;
 
   void Put(const std::string& message) {
@@ -154,7 +156,18 @@ class Clique {
     return state_ = ncclInProgress;
   }
 
-  // ncclInProgress until all processes have connected.
+  // An operation has been enqueued.
+  void Issue() {
+    const char* const at_runtime = std::getenv("NCCL_RUNTIME_CONNECT");
+    if (std::exchange(issued_, true) || connections_.empty()) return;
+    operates_ = at_runtime != nullptr && std::string(at_runtime) == "0";
+    if (operates_) return;
+    state_ = ncclInProgress;
+    if (!leads()) connections_[0].Put("issued");
+    Poll();
+  }
+
+  // ncclInProgress until all processes have joined the communicator, and again until all have issued their first operation.
   ncclResult_t State() {
     if (state_ == ncclInProgress || state_ == ncclSuccess) Poll();
     return state_;
@@ -216,10 +229,27 @@ class Clique {
     }
     for (Connection& connection : connections_) connection.Pump();
     if (!connected_) Handshake();
+    if (issued_ && !operates_) AwaitIssues();
     // A process that has its result may leave first. A closed connection is an error only for those that still wait.
+    const bool waits = running_ || !connected_ || (issued_ && !operates_);
     for (const Connection& connection : connections_) {
-      if (connection.lost && connection.in.empty() && (running_ || !connected_)) state_ = ncclRemoteError;
+      if (connection.lost && connection.in.empty() && waits) state_ = ncclRemoteError;
     }
+  }
+
+  void AwaitIssues() {
+    bool all = true;
+    for (Connection& connection : connections_) {
+      std::string message;
+      connection.issued = connection.issued || connection.Receive(message);
+      all = all && connection.issued;
+    }
+    if (!all) return;
+    if (leads()) {
+      for (Connection& connection : connections_) connection.Put("go"), connection.Pump();
+    }
+    operates_ = true;
+    state_ = ncclSuccess;
   }
 
   void Handshake() {
@@ -306,7 +336,8 @@ class Clique {
   ncclResult_t state_ = ncclInProgress;
   std::atomic<bool> aborted_ = false;
   bool connected_ = false;
-  int listener_ = -1;  // only in the process that created the id
+  bool issued_ = false, operates_ = false;  // whether this process, and all, have issued the first operation
+  int listener_ = -1;                       // only in the process that created the id
   std::vector<Connection> connections_;
   bool running_ = false;
   std::vector<std::string> operands_;     // by rank
@@ -373,6 +404,7 @@ ncclResult_t EnqueueAll(std::vector<QueuedCall> queued) {
     }
     const auto run = [clique, collective = together[0].collective, operands] { return clique->Run(collective, operands); };
     const auto ended = [clique] { return clique->aborted(); };
+    clique->Issue();
     if (EnqueueTogether("collective", streams, run, ended) != cudaSuccess) return ncclUnhandledCudaError;
     KeepByGraph(std::make_shared<InGraph>(clique));
   }
@@ -403,7 +435,11 @@ ncclResult_t Queue(ncclComm_t comm, Kind kind, int root, ncclDataType_t type, si
     default: break;
   }
   const int64_t size = DTypeBytes(dtype);
-  Collective collective{kind, root, static_cast<int32_t>(dtype), 0, static_cast<int64_t>(read) * size, static_cast<int64_t>(write) * size};
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) return ncclUnhandledCudaError;
+  const int32_t captured = status == cudaStreamCaptureStatusNone ? 0 : 1;
+  Collective collective{
+      kind, root, static_cast<int32_t>(dtype), captured, static_cast<int64_t>(read) * size, static_cast<int64_t>(write) * size};
   TheGroup().queued.push_back({comm->clique, comm->rank, collective, {static_cast<const char*>(from), static_cast<char*>(to)}, stream});
   return ncclSuccess;
 }

@@ -108,6 +108,29 @@ class GpuJobsTest(JobTest):
         self.job(2, [*self.housing("parts_job"), "--place", "layer2*=cpu:1"])
         self.assert_same_run("parts_job", "parts_one")
 
+    def test_stages_and_replicas_of_several_processes(self):
+        """Processes with two devices each: NCCL connects two processes in what they do first, and waits for both."""
+        devices = {rank: f"cuda:{2 * rank},{2 * rank + 1}" for rank in range(3)}
+        placed = ["--place", "layer2*=cpu:1", "--place", "layer3*=cpu:2"]
+        os.environ["GRADLOOM_EMULATED_DEVICES"] = "6"
+        try:
+            self.one([*self.housing("stages_one", devices="cuda:0,1,2,3,4,5", epochs="2"), *placed])
+            self.job(3, [], own={rank: [*self.housing("stages_job", devices=devices[rank], epochs="2"), *placed] for rank in range(3)})
+        finally:
+            os.environ["GRADLOOM_EMULATED_DEVICES"] = "4"
+        self.assert_same_run("stages_job", "stages_one")
+        gathered = ["--gather-to", "cuda:0"]
+        self.one([*self.housing("gathered_one", devices="cuda:0,1,2,3", epochs="2"), *gathered])
+        self.job(2, [], own={rank: [*self.housing("gathered_job", devices=devices[rank], epochs="2"), *gathered] for rank in range(2)})
+        self.assert_same_run("gathered_job", "gathered_one")
+
+    def test_profiles_of_jobs(self):
+        """Timed steps are no graphs, in all processes alike, although only the first writes the profile."""
+        profile = self.path("profile.json")
+        self.job(2, [*self.housing("profiled", epochs="3"), "--profile", profile])
+        with open(profile) as file:
+            self.assertGreater(json.load(file)["steps"], 3)
+
     def test_processes_decide_alike(self):
         """A loop over weights that runs while they are large: each process decides for itself, between collectives."""
         model = onnx.parser.parse_model(SHRUNK)

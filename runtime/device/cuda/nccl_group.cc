@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -77,9 +78,14 @@ class Asking {
   bool open_ = true;
 };
 
+// Each step is awaited, so no collective outside of a graph runs beside one in a graph. NCCL's documentation knows of launches of graphs
+// that hang with several GPUs in a process while this is supported.
+void LeaveGraphsUnmixed() { setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0); }
+
 class NcclGroup : public DeviceGroup {
  public:
   explicit NcclGroup(std::span<Device* const> members) : members_(members.begin(), members.end()), communicators_(members.size()) {
+    LeaveGraphsUnmixed();
     std::vector<int> ordinals;
     for (Device* member : members_) ordinals.push_back(member->ordinal());
     CheckNccl(ncclCommInitAll(communicators_.data(), static_cast<int>(ordinals.size()), ordinals.data()), "ncclCommInitAll");
@@ -88,6 +94,7 @@ class NcclGroup : public DeviceGroup {
   // The communicators are non-blocking: no NCCL call waits for other processes, which may have ended. Progress is polled instead.
   NcclGroup(std::span<Device* const> members, const DistributedGroup& distributed)
       : members_(members.begin(), members.end()), communicators_(members.size()), waiting_(distributed.waiting) {
+    LeaveGraphsUnmixed();
     ncclUniqueId id;
     GRADLOOM_CHECK(distributed.id.size() == sizeof id.internal && distributed.positions.size() == members.size());
     std::memcpy(id.internal, distributed.id.data(), sizeof id.internal);

@@ -46,6 +46,7 @@ void RunProfile::OnStep(const StepReport&) {
 void RunProfile::Finish() {
   if (std::exchange(written_, true)) return;
   session_.executor().set_timed(false);
+  if (path_.empty()) return;
   nlohmann::ordered_json programs = nlohmann::ordered_json::array();
   for (size_t p = 0; p < seconds_.size(); ++p) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();

@@ -12,7 +12,8 @@ namespace gradloom {
 // Times the steps of a run from the fourth on, at most a hundred of them.
 class RunProfile : public TrainerObserver {
  public:
-  // `plan`: as stored on disk; the profile refers to it. `session` must outlive the profile.
+  // `plan`: as stored on disk; the profile refers to it. `session` must outlive the profile. `path`: empty in a process that does not lead
+  // its job. It times its steps as well, since a timed step is no CUDA graph, and NCCL requires that in all processes alike.
   RunProfile(Session& session, const Plan& plan, std::string path);
 
   void OnStep(const StepReport& report) override;

@@ -25,6 +25,7 @@
 #include "tools/run/records/environment.h"
 #include "tools/run/records/hparams.h"
 #include "tools/run/records/run_instruments.h"
+#include "tools/run/records/run_profile.h"
 #include "tools/run/records/run_records.h"
 #include "tools/run/serve/trained_model.h"
 #include "tools/run/set_up.h"
@@ -337,6 +338,8 @@ class TrainingRun {
     const std::unique_ptr<RunTrace> trace = RunTrace::Make(*session_, configuration_, job_->topology().rank);
     std::vector<TrainerObserver*> listening{&job_log};
     if (trace) listening.insert(listening.begin(), trace.get());
+    std::optional<RunProfile> profile;
+    if (!configuration_.Text("log.profile").empty()) listening.push_back(&profile.emplace(*session_, *set_up_.plan, ""));
     const std::unique_ptr<RunCheckpointPart> part = parts_->MakePart(*session_);
     if (part != nullptr) listening.push_back(part.get());
     if (trace) listening.push_back(&trace->after());
@@ -346,6 +349,7 @@ class TrainingRun {
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     ending_.stopped = trainer.Run();
     if (trace) trace->Finish();
+    if (profile) profile->Finish();
     if (shared_ != nullptr && ending_.stopped == StopReason::kRequested) ending_.signal = shared_->stop();
   }
 
