@@ -18,6 +18,7 @@
 #include "compiler/entry_form.h"
 #include "compiler/entry_programs.h"
 #include "compiler/passes/devices/cut_stages.h"
+#include "compiler/passes/devices/micro_batches.h"
 #include "compiler/passes/training_view.h"
 #include "compiler/passes/update/accumulate.h"
 #include "compiler/pipelined_batch.h"
@@ -234,15 +235,18 @@ class Compiler {
   void ChooseStages() {
     stages_ = StagesOf(options_.recipe, [this] { return Cut(); });
     plan_.places.resize(static_cast<size_t>(options_.recipe.ShardsOptimizer() ? copies() : stages_.count));
+    if (options_.recipe.place_auto && options_.recipe.pipeline > 1 && stages_.count == 1) {
+      report_.warnings.push_back(
+          "--pipeline has no effect: each device has the whole model, which --place auto estimates to be the fastest; place parts of the "
+          "model by their names for a pipeline");
+    }
   }
 
   // So that further entries have the same stages.
   void NoteStages() {
     std::string text;
-    for (const auto& [name, stage] : stages_.of_node) {
-      if (name.find('\n') != std::string::npos) return;
-      text += std::to_string(stage) + " " + name + "\n";
-    }
+    // Names have no line ends (check_names.cc).
+    for (const auto& [name, stage] : stages_.of_node) text += std::to_string(stage) + " " + name + "\n";
     if (text.size() <= kMaxPropertyBytes) plan_.properties[kStagesProperty] = std::move(text);
   }
 
@@ -274,7 +278,7 @@ class Compiler {
     silent.log = nullptr;
     silent.stop_after.clear();
     RunStage(whole->context, silent, PassStage::kBatch);
-    return CutStages(whole->context.graph, options_.recipe, limit_);
+    return CutStages(whole->context.graph, options_.recipe, whole->context.batch, limit_);
   }
 
   void Place(PassContext& context) {

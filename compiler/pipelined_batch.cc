@@ -7,16 +7,6 @@
 
 namespace gradloom {
 
-// Each stage computes all micro-batches of the first copy, which has most of them, and the last one waits for stages - 1 before.
-int MicroBatchesOf(int64_t batch, int copies, int stages, int most) {
-  const auto time = [&](int count) { return DivideBatch(batch, copies * count)[0].length * (count + stages - 1); };
-  int best = 1;
-  for (int count = 2; count <= most; ++count) {
-    if (time(count) <= time(best)) best = count;
-  }
-  return best;
-}
-
 PipelinedBatch::PipelinedBatch(const DividedBatch& divided, int64_t batch, int copies, int micro_batches, int stages,
                                const Recipe& recipe) {
   const std::vector<BatchShard> all = DivideBatch(batch, copies * micro_batches);

@@ -10,10 +10,6 @@
 
 namespace gradloom {
 
-// The number of micro-batches, at most `most`, with which a step of `batch` samples takes the least time, if `copies` of a model of
-// `stages` share the batch: more of them than that leave a copy without samples, or make the last ones too small.
-int MicroBatchesOf(int64_t batch, int copies, int stages, int most);
-
 class PipelinedBatch {
  public:
   // `divided`: the batch in copies * micro_batches parts, the first micro_batches of which are those of the first copy of the model, and so

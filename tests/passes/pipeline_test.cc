@@ -136,6 +136,28 @@ TEST(Pipeline, CutsWhereDevicesWorkEquallyLong) {
   EXPECT_GT(first_stage(), 4);
 }
 
+// Micro-batches have a cost of their own, and there are no more of them than samples.
+TEST(Pipeline, IsNoSlowerWhereThePlacementIsAutomatic) {
+  std::mt19937 random(3);
+  const Model model = Chain(random, 16);
+  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 2, {32});
+  options.recipe.place_auto = true;
+  options.recipe.fetch_gradients = false;
+  const Cluster cluster = LocalCluster(DeviceKind::kCpu, 2);
+  const double alone = Simulate(Compile(model, options), 0, cluster).seconds;
+  for (const int pipeline : {4, 32, 1000}) {
+    SCOPED_TRACE(pipeline);
+    options.recipe.pipeline = pipeline;
+    CompileReport report;
+    const Plan plan = Compile(model, options, &report);
+    EXPECT_LE(Simulate(plan, 0, cluster).seconds, 1.1 * alone);
+    const bool warned = std::any_of(report.warnings.begin(), report.warnings.end(), [](const std::string& warning) {
+      return warning.find("--pipeline has no effect") != std::string::npos;
+    });
+    EXPECT_EQ(warned, plan.places.size() == 1);
+  }
+}
+
 class PipelineOfBatches : public testing::Test {
  protected:
   std::vector<PlaceRule> AnyPlacement(const std::vector<std::string>& nodes, int stages) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/cost/cost_model.h"
+#include "compiler/passes/devices/micro_batches.h"
 #include "compiler/passes/devices/node_placer.h"
 #include "compiler/passes/schedule/node_order.h"
 
@@ -35,16 +36,16 @@ struct PlacementEstimate {
 };
 
 // Estimates placements of a graph over the whole batch, with loss, gradients and updates, whose nodes are placed on `stages` devices;
-// `copies` of the model share the batch. What does not depend on the placement is computed once, and kept by node or by value: a search
-// asks for thousands of estimates.
+// `copies` of the model share the batch, each with this many micro-batches. What does not depend on the placement is computed once, and
+// kept by node or by value: a search asks for thousands of estimates.
 class Estimator {
  public:
-  Estimator(const Graph& graph, const NodePlacer& placer, int stages, int copies, const Recipe& recipe)
+  Estimator(const Graph& graph, const NodePlacer& placer, int stages, int copies, int micro_batches, const Recipe& recipe)
       : graph_(graph),
         placer_(placer),
         num_stages_(stages),
         copies_(copies),
-        micro_batches_(recipe.pipeline),
+        micro_batches_(micro_batches),
         costs_(DefaultCosts(recipe.device)) {
     for (const Value& value : graph.values()) {
       const bool kept = IsKept(value);
@@ -55,13 +56,23 @@ class Estimator {
                        : value.next_of != kNoValue  ? Kind::kNext
                                                     : Kind::kComputed);
       const double sent = static_cast<double>(bytes_.back()) * (kept ? 1.0 : 1.0 / copies);
-      transfer_seconds_.push_back(costs_.collective_seconds + sent / costs_.link_bytes_per_second);
+      const int times = kept ? 1 : micro_batches;
+      transfer_seconds_.push_back(times * costs_.collective_seconds + sent / costs_.link_bytes_per_second);
     }
     for (const Node& node : graph.nodes) {
-      const double share = node.phase == Phase::kUpdate ? 1.0 : 1.0 / copies;
       is_view_.push_back(IsView(node));
-      // Replicas share the work of nodes that depend on samples; each performs all updates.
-      seconds_.push_back(IsView(node) ? 0 : share * SecondsOf(CostOf(graph, node), recipe.threads, costs_));
+      // Replicas and micro-batches share the work of nodes that depend on samples; each replica performs all updates, once.
+      const int times = node.phase == Phase::kUpdate ? 1 : micro_batches, parts = node.phase == Phase::kUpdate ? 1 : copies * micro_batches;
+      Cost cost = CostOf(graph, node);
+      cost.flops /= parts;
+      cost.bytes /= parts;
+      seconds_.push_back(IsView(node) ? 0 : times * SecondsOf(cost, recipe.threads, costs_));
+    }
+    // Each micro-batch after the first adds its gradients to those before.
+    for (const Value& value : graph.values()) {
+      const auto elements = static_cast<double>(value.shape.elements()), bytes = static_cast<double>(BytesOf(value));
+      const bool added = value.role == Role::kParam && IsKept(value);
+      sum_seconds_.push_back(added ? (micro_batches - 1) * SecondsOf({.flops = elements, .bytes = 3 * bytes}, recipe.threads, costs_) : 0);
     }
   }
 
@@ -129,6 +140,9 @@ class Estimator {
     }
     const double longest = *std::max_element(busy.begin(), busy.end());
     for (double& end : free) end = std::min(end, longest + std::max(end - longest, 0.0) / micro_batches_);
+    for (size_t id = 0; id < home_.size(); ++id) {
+      if (sum_seconds_[id] > 0) free[At(home_[id])] += sum_seconds_[id];
+    }
     if (copies_ > 1) {
       const std::vector<int64_t> bytes = ParameterBytes();
       for (int s = 0; s < num_stages_; ++s)
@@ -219,6 +233,7 @@ class Estimator {
   std::vector<int64_t> bytes_;
   std::vector<Kind> kinds_;
   std::vector<double> transfer_seconds_;
+  std::vector<double> sum_seconds_;  // of a parameter: to add the gradients of micro-batches
   // By node.
   std::vector<double> seconds_;
   std::vector<bool> is_view_;
@@ -236,12 +251,13 @@ class Estimator {
 // Searches for the cuts of a given number of stages: moves each cut in turn to its best position, with the others fixed.
 class CutSearch {
  public:
-  CutSearch(Graph& graph, const Recipe& recipe, int64_t limit, int count)
+  CutSearch(Graph& graph, const Recipe& recipe, int64_t batch, int64_t limit, int count)
       : graph_(graph),
         limit_(limit),
         count_(count),
         placer_(graph, no_rules_),
-        estimator_(graph, placer_, count, recipe.devices / count, recipe) {
+        estimator_(graph, placer_, count, recipe.devices / count,
+                   count == 1 ? 1 : MicroBatchesOf(batch, recipe.devices / count, count, recipe.pipeline), recipe) {
     const DeviceCosts costs = DefaultCosts(recipe.device);
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       const Node& node = graph.nodes[i];
@@ -331,11 +347,11 @@ class CutSearch {
 
 }  // namespace
 
-Stages CutStages(Graph& graph, const Recipe& recipe, int64_t limit) {
+Stages CutStages(Graph& graph, const Recipe& recipe, int64_t batch, int64_t limit) {
   std::pair<Stages, PlacementEstimate> best;
   for (int count = 1; count <= std::min(recipe.devices, kMaxStages); ++count) {
     if (recipe.devices % count != 0) continue;
-    CutSearch search(graph, recipe, limit, count);
+    CutSearch search(graph, recipe, batch, limit, count);
     if (count > 1 && !search.possible()) continue;
     auto found = search.Run();
     if (count == 1 || found.second.better_than(best.second)) best = std::move(found);

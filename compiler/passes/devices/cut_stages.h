@@ -10,8 +10,8 @@
 namespace gradloom {
 
 // Cuts the forward pass, in the order of its nodes, into contiguous parts for the recipe's devices. The number of parts divides the number
-// of devices, and the parts fit the limit, or else come nearest, in the least time; the remaining devices hold copies. Changes `device` of
-// the nodes.
-Stages CutStages(Graph& graph, const Recipe& recipe, int64_t limit);
+// of devices, and the parts fit the limit, or else come nearest, in the least time; the remaining devices hold copies, which share a batch
+// of `batch` samples. Changes `device` of the nodes.
+Stages CutStages(Graph& graph, const Recipe& recipe, int64_t batch, int64_t limit);
 
 }  // namespace gradloom

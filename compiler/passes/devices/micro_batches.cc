@@ -344,6 +344,16 @@ class Joiner {
 
 }  // namespace
 
+// Each stage computes all micro-batches of the first copy, which has most of them, and the last one waits for stages - 1 before.
+int MicroBatchesOf(int64_t batch, int copies, int stages, int most) {
+  const auto time = [&](int count) { return DivideBatch(batch, copies * count)[0].length * (count + stages - 1); };
+  int best = 1;
+  for (int count = 2; count <= most; ++count) {
+    if (time(count) <= time(best)) best = count;
+  }
+  return best;
+}
+
 std::unique_ptr<Graph> JoinMicroBatches(const Graph& whole, int64_t batch, const Replication& replication,
                                         const std::vector<MicroBatch>& parts, int replicas, const TypeRules& rules) {
   return Joiner(whole, batch, replication, parts, replicas, rules).Run();

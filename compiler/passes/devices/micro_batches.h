@@ -10,6 +10,10 @@
 
 namespace gradloom {
 
+// The number of micro-batches, at most `most`, with which a step of `batch` samples takes the least time, if `copies` of a model of
+// `stages` share the batch: more of them than that leave a copy without samples, or make the last ones too small.
+int MicroBatchesOf(int64_t batch, int copies, int stages, int most);
+
 // A micro-batch as Replication divides the batch: its samples, and the graph of a device that has these.
 struct MicroBatch {
   BatchShard shard;
