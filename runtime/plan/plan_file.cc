@@ -135,10 +135,23 @@ Plan Read(const PlanBytes& source, PlanTensors tensors) {
   }
 }
 
+// A plan that could be written but not read would only be found out when its run is resumed.
+void CheckReadable(const EncodedPlan& encoded) {
+  try {
+    DecodePlan(
+        encoded.message, encoded.data_bytes, [](int64_t, void*, int64_t) {}, PlanTensors::kSkipped);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPlan) throw;
+    throw Error(ErrorCode::kLimit, "the plan is more than a file may hold: " + error.message(), "",
+                "give the nodes and weights of the model shorter names, or train a smaller model");
+  }
+}
+
 }  // namespace
 
 void WritePlan(const Plan& plan, const std::string& path) {
   const EncodedPlan encoded = EncodePlan(plan);
+  CheckReadable(encoded);
   const Header header = HeaderOf(encoded);
   AtomicFile file(path);
   ForEachPiece(header, encoded, [&](const void* data, int64_t bytes) { file.Write(data, bytes); });

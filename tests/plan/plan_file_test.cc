@@ -418,6 +418,15 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
 
 TEST_F(PlanFileTest, SaysWhyItCannotWrite) {
   EXPECT_EQ(ErrorOf([&] { WritePlan(Rich(), folder_ / "no/such/folder.plan"); }).code(), ErrorCode::kResource);
+  // What could not be read again.
+  Plan long_property = Rich(), long_name = Rich();
+  long_property.properties["tail"] = std::string((1 << 20) + 1, 'n');
+  long_name.state[0].name = std::string((64 << 10) + 1, 'n');
+  for (const Plan& plan : {long_property, long_name}) {
+    const Error error = ErrorOf([&] { WritePlan(plan, folder_ / "long.plan"); });
+    EXPECT_EQ(error.code(), ErrorCode::kLimit);
+    EXPECT_NE(error.message().find("a text has"), std::string::npos) << error.message();
+  }
   EXPECT_EQ(folder_.entries(), 0);
 }
 
