@@ -59,7 +59,7 @@ std::unique_ptr<ImportedBatch> Compared(const ImportAt& import_at, int64_t other
     if (error.code() != ErrorCode::kValue && error.code() != ErrorCode::kData && error.code() != ErrorCode::kLimit) throw;
     throw Error(ErrorCode::kUnsupported,
                 "the batch cannot be divided over devices: at batch size " + std::to_string(other_batch) + ", " + error.message(),
-                error.where(), "train on one device (--devices cpu)");
+                error.where(), "train on one device (name one in --devices)");
   }
 }
 
@@ -150,7 +150,7 @@ DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& option
   if (related) throw RelatedSamples(*related);
   if (first->message().starts_with("the batch cannot")) throw *first;
   throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + first->message(), first->where(),
-              "train on one device (--devices cpu)");
+              "train on one device (name one in --devices)");
 }
 
 }  // namespace gradloom

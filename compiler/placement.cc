@@ -8,12 +8,21 @@
 namespace gradloom {
 namespace {
 
+std::string NameOfDevice(const Recipe& recipe, int index) {
+  return std::string(DeviceKindName(recipe.device)) + ":" + std::to_string(index);
+}
+
+// How to have this many devices. Those of other kinds than the CPU are listed one by one.
+std::string Devices(const Recipe& recipe, int count) {
+  return recipe.device == DeviceKind::kCpu ? "--devices cpu:" + std::to_string(count) : "name " + std::to_string(count) + " in --devices";
+}
+
 // With --gather-to, the placed nodes are the tail, or those that relate samples.
 void CheckGathering(const Recipe& recipe) {
-  const std::string name = "cpu:" + std::to_string(recipe.gather_to);
+  const std::string name = NameOfDevice(recipe, recipe.gather_to);
   if (recipe.gather_to >= recipe.devices) {
     throw Error(ErrorCode::kConfig, "there is no device " + name + " among " + std::to_string(recipe.devices), "--gather-to",
-                "--devices cpu:" + std::to_string(recipe.gather_to + 1));
+                Devices(recipe, recipe.gather_to + 1));
   }
   const bool elsewhere =
       std::any_of(recipe.place.begin(), recipe.place.end(), [&](const PlaceRule& rule) { return rule.stage != recipe.gather_to; });
@@ -75,7 +84,7 @@ Stages StagesOf(const Recipe& recipe, const std::function<Stages()>& cut) {
   if (recipe.devices % stages.count == 0) return stages;
   throw Error(ErrorCode::kConfig,
               std::to_string(recipe.devices) + " devices are not a multiple of the model's " + std::to_string(stages.count) + " stages",
-              "--place", "--devices cpu:" + std::to_string(stages.count) + ", or a multiple of it");
+              "--place", Devices(recipe, stages.count) + ", or a multiple of it");
 }
 
 }  // namespace gradloom

@@ -56,7 +56,7 @@ std::vector<std::vector<int64_t>> ShardQuery::TakeSteps() {
 
 void ShardQuery::Refuse(const std::string& why) const {
   throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + why, Describe(node_),
-              "train on one device (--devices cpu), or change the model so that only the loss combines samples");
+              "train on one device (name one in --devices), or change the model so that only the loss combines samples");
 }
 
 Shard Joined(const ShardQuery& query, Shard one, Shard other) {

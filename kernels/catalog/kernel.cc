@@ -4,7 +4,13 @@
 
 namespace gradloom {
 
-std::string_view DeviceKindName(DeviceKind kind) { return kind == DeviceKind::kCpu ? "cpu" : "cuda"; }
+std::string_view DeviceKindName(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu: return "cpu";
+    case DeviceKind::kCuda: return "cuda";
+  }
+  throw Error(ErrorCode::kInternal, "unknown device kind " + std::to_string(static_cast<int>(kind)));
+}
 
 bool IsKnownConstant(DType dtype, int64_t elements) { return IsInteger(dtype) && elements <= 4096; }
 

@@ -63,7 +63,7 @@ class Decoder {
 
   void Decode(const file::Plan& from, Plan& plan) {
     for (const file::Target& t : from.targets()) {
-      plan.targets.push_back({Enum<DeviceKind>(t.device(), 2, "device kind"), Name(t.isa()), t.threads()});
+      plan.targets.push_back({Enum(t.device(), DeviceKind::kCuda, "device kind"), Name(t.isa()), t.threads()});
     }
     plan.model.name = Name(from.model().name());
     plan.model.hash = Name(from.model().hash());
@@ -100,8 +100,8 @@ class Decoder {
 
  private:
   template <typename T>
-  static T Enum(int value, int count, const std::string& what) {
-    if (value < 0 || value >= count) Refuse("unknown " + what + " " + std::to_string(value));
+  static T Enum(int value, T last, const std::string& what) {
+    if (value < 0 || value > static_cast<int>(last)) Refuse("unknown " + what + " " + std::to_string(value));
     return static_cast<T>(value);
   }
 
@@ -112,7 +112,7 @@ class Decoder {
   static std::string Name(const std::string& name) { return Text(name, kMaxNameBytes); }
 
   static DType Type(int value) {
-    const DType dtype = Enum<DType>(value, kDTypes, "element type");
+    const DType dtype = Enum(value, static_cast<DType>(kDTypes - 1), "element type");
     if (dtype != DType::kUndefined && DTypeBytes(dtype) == 0) Refuse("unknown element type " + std::to_string(value));
     return dtype;
   }
@@ -213,7 +213,7 @@ class Decoder {
   StateTensor Decode(const file::StateTensor& from) {
     StateTensor state;
     state.name = Name(from.name());
-    state.kind = Enum<StateKind>(from.kind(), 7, "kind of state");
+    state.kind = Enum(from.kind(), StateKind::kAverage, "kind of state");
     state.dtype = Type(from.dtype());
     state.shape = ShapeOf(from.dims());
     state.layout = LayoutOf(from.layout());
@@ -229,7 +229,7 @@ class Decoder {
   Buffer Decode(const file::Buffer& from) {
     Buffer buffer;
     buffer.name = Name(from.name());
-    buffer.arena = Enum<Arena>(from.arena(), 6, "arena");
+    buffer.arena = Enum(from.arena(), Arena::kInput, "arena");
     buffer.offset = from.offset();
     buffer.bytes = from.bytes();
     buffer.dtype = Type(from.dtype());
@@ -242,7 +242,7 @@ class Decoder {
 
   Instruction Decode(const file::Instruction& from) {
     Instruction instruction;
-    instruction.kind = Enum<InstructionKind>(from.kind(), 9, "instruction");
+    instruction.kind = Enum(from.kind(), InstructionKind::kLoop, "instruction");
     instruction.stream = from.stream();
     instruction.kernel = Name(from.kernel());
     instruction.op = Name(from.op());
@@ -252,10 +252,10 @@ class Decoder {
       Refuse("an instruction has " + std::to_string(from.use_buffers_size()) + " operands and " + std::to_string(from.use_accesses_size()) +
              " kinds of access");
     for (int i = 0; i < from.use_buffers_size(); ++i) {
-      instruction.uses.push_back({from.use_buffers(i), Enum<Access>(from.use_accesses(i), 3, "kind of access")});
+      instruction.uses.push_back({from.use_buffers(i), Enum(from.use_accesses(i), Access::kScratch, "kind of access")});
     }
     instruction.event = MinusOne(from.event_plus_1(), "event");
-    instruction.collective = Enum<Collective>(from.collective(), 5, "collective");
+    instruction.collective = Enum(from.collective(), Collective::kReduceSum, "collective");
     instruction.root = from.root();
     instruction.roots.assign(from.roots().begin(), from.roots().end());
     instruction.group = MinusOne(from.group_plus_1(), "group");
@@ -264,14 +264,14 @@ class Decoder {
     for (const file::Program& body : from.bodies()) instruction.bodies.push_back(Decode(body));
     instruction.trip_bound = from.trip_bound();
     instruction.origin = Name(from.origin());
-    instruction.phase = Enum<PlanPhase>(from.phase(), 4, "phase");
+    instruction.phase = Enum(from.phase(), PlanPhase::kUpdate, "phase");
     return instruction;
   }
 
   Program Decode(const file::Program& from) {
     Program program;
     for (const file::Stream& stream : from.streams()) {
-      program.streams.push_back({Enum<StreamKind>(stream.kind(), 3, "kind of stream"), stream.device(), stream.threads()});
+      program.streams.push_back({Enum(stream.kind(), StreamKind::kCopy, "kind of stream"), stream.device(), stream.threads()});
     }
     for (const file::Buffer& buffer : from.buffers()) program.buffers.push_back(Decode(buffer));
     program.num_events = from.num_events();
@@ -284,7 +284,7 @@ class Decoder {
 
   Entry Decode(const file::Entry& from) {
     Entry entry;
-    entry.kind = Enum<EntryKind>(from.kind(), 6, "kind of entry");
+    entry.kind = Enum(from.kind(), EntryKind::kLastBatch, "kind of entry");
     entry.batch = from.batch();
     for (const file::Feed& feed : from.feeds()) {
       entry.feeds.push_back({Name(feed.name()), Type(feed.dtype()), ShapeOf(feed.dims()), feed.batch_axis(), feed.batch_inner()});

@@ -13,7 +13,8 @@ namespace {
 
 template <class Refused = Error>
 [[noreturn]] void Refuse(const std::string& why, const std::string& where) {
-  throw Refused(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + why, where, "train on one device (--devices cpu)");
+  throw Refused(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + why, where,
+                "train on one device (name one in --devices)");
 }
 
 bool SameBytes(const Tensor& a, const Tensor& b) {

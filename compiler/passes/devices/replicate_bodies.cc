@@ -284,7 +284,7 @@ void ExpectTypesOf(const Graph& graph, const TypeRules& rules, int64_t samples) 
                   "the batch cannot be divided over devices: with " + std::to_string(samples) + " samples '" +
                       Escaped(graph.value(node.outputs[k]).name) + "' is " + types[k].ToString() + ", not " +
                       graph.type(node.outputs[k]).ToString(),
-                  Describe(node), "train on one device (--devices cpu)");
+                  Describe(node), "train on one device (name one in --devices)");
     }
   }
 }

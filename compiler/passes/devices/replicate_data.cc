@@ -254,7 +254,7 @@ void Replication::Propagate(bool apart) {
         throw Error(ErrorCode::kUnsupported,
                     "'" + Escaped(graph_.value(id).name) +
                         "' depends on sample indices, which each device counts for itself, and cannot be fetched",
-                    "", "train on one device (--devices cpu)");
+                    "", "train on one device (name one in --devices)");
       }
       if (shards_[At(id)].partial()) again |= RequireWhole(id);
       if (shards_[At(id)].local()) {
@@ -416,7 +416,7 @@ void Replication::Check(const Node& node, const std::vector<Shard>& made) const 
     throw Error(ErrorCode::kUnsupported,
                 "the batch cannot be divided over devices: the batch axis of '" + Escaped(graph_.value(id).name) +
                     "' does not grow with the batch size",
-                Describe(node), "train on one device (--devices cpu)");
+                Describe(node), "train on one device (name one in --devices)");
   }
 }
 
