@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compiler/onnx/model_file.h"
-#include "compiler/onnx/module_signature.h"
+#include "compiler/onnx/torch/module_signature.h"
 
 namespace gradloom {
 

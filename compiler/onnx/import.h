@@ -72,7 +72,7 @@ class Model {
   Model WithTensors(const std::map<std::string, Tensor>& values) const;
 
   // This model with its own initializer for each parameter that PyTorch's exporter has merged with another one, or left out because it was
-  // zero (restore_parameters.h), under the module's name and in its form. The hash stays that of the file.
+  // zero (torch/restore_parameters.h), under the module's name and in its form. The hash stays that of the file.
   Model WithParametersRestored() const;
   // Their names.
   const std::vector<std::string>& restored() const;
@@ -165,8 +165,8 @@ struct ImportOptions {
   int64_t unrolled_nodes = 100'000;
   // The maximum number of iterations of a loop of unknown length for which the values needed by the gradient are stored.
   int64_t loop_bound = 256;
-  // Values that the file marks as detached (detached.h) get no gradient: the import inserts gradloom.StopGradient. Not used with a file's
-  // own algorithm, where Gradient follows the standard.
+  // Values that the file marks as detached (torch/detached.h) get no gradient: the import inserts gradloom.StopGradient. Not used with a
+  // file's own algorithm, where Gradient follows the standard.
   bool detach = true;
   // Further values to detach: VALUE, or VALUE@NODE for the use of a value by one node. A node is given by its name, or by the name of a
   // value that it computes. Names are those in the file; in functions and bodies they follow the path of calls that leads there. '*' and

@@ -4,19 +4,19 @@
 #include <optional>
 #include <utility>
 
-#include "compiler/onnx/detached.h"
 #include "compiler/onnx/equal_elements.h"
 #include "compiler/onnx/extents/masked_writes.h"
 #include "compiler/onnx/keep_outputs.h"
-#include "compiler/onnx/module_parameters.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/standard_domain.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/detached.h"
+#include "compiler/onnx/torch/module_parameters.h"
+#include "compiler/onnx/torch/torch_clamp.h"
+#include "compiler/onnx/torch/torch_source.h"
+#include "compiler/onnx/torch/unrecorded.h"
 #include "compiler/onnx/training_info.h"
-#include "compiler/onnx/translate/torch_clamp.h"
 #include "compiler/onnx/translate/upgrade.h"
-#include "compiler/onnx/unrecorded.h"
 #include "runtime/base/suggestion.h"
 
 namespace gradloom {

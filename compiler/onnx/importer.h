@@ -10,12 +10,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compiler/onnx/detached.h"
 #include "compiler/onnx/emitter.h"
 #include "compiler/onnx/import_counted.h"
 #include "compiler/onnx/model_file.h"
-#include "compiler/onnx/named_stops.h"
 #include "compiler/onnx/operator_support.h"
+#include "compiler/onnx/torch/detached.h"
+#include "compiler/onnx/torch/named_stops.h"
 #include "compiler/onnx/type_rules.h"
 
 namespace gradloom {
@@ -171,7 +171,7 @@ class Importer {
   void AddBindings(const Scope& scope);
   void RunGradient(const onnx::NodeProto& proto, Scope& scope);
 
-  // detached.cc
+  // torch/detached.cc
   void FindDetached();
   // The same value, through which no gradient flows. Integers are returned as they are.
   ValueId Stopped(ValueId id, const std::string& origin, const std::string& name, bool by_name = false);

@@ -19,7 +19,7 @@
 #include "compiler/onnx/read/external_data.h"
 #include "compiler/onnx/read/tensor_data.h"
 #include "compiler/onnx/read/wire_reader.h"
-#include "compiler/onnx/restore_parameters.h"
+#include "compiler/onnx/torch/restore_parameters.h"
 #include "compiler/onnx/translate/linear_models.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"

@@ -6,7 +6,7 @@
 
 #include "compiler/onnx/import.h"
 #include "compiler/onnx/model_file.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/torch_source.h"
 
 namespace gradloom {
 namespace {

@@ -1,9 +1,9 @@
-#include "compiler/onnx/lost_tensors.h"
+#include "compiler/onnx/torch/lost_tensors.h"
 
 #include <string>
 #include <string_view>
 
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/torch_source.h"
 
 namespace gradloom {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compiler/onnx/edited_graph.h"
-#include "compiler/onnx/module_signature.h"
+#include "compiler/onnx/torch/module_signature.h"
 
 namespace gradloom {
 

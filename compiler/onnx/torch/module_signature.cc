@@ -1,4 +1,4 @@
-#include "compiler/onnx/module_signature.h"
+#include "compiler/onnx/torch/module_signature.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "compiler/onnx/restore_parameters.h"
+#include "compiler/onnx/torch/restore_parameters.h"
 
 #include <algorithm>
 #include <array>
@@ -15,13 +15,13 @@
 #include "compiler/onnx/edited_graph.h"
 #include "compiler/onnx/equal_elements.h"
 #include "compiler/onnx/matrix.h"
-#include "compiler/onnx/module_signature.h"
 #include "compiler/onnx/proto_convert.h"
-#include "compiler/onnx/restore_norms.h"
-#include "compiler/onnx/restore_splits.h"
-#include "compiler/onnx/separate_nodes.h"
 #include "compiler/onnx/standard_domain.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/module_signature.h"
+#include "compiler/onnx/torch/restore_norms.h"
+#include "compiler/onnx/torch/restore_splits.h"
+#include "compiler/onnx/torch/separate_nodes.h"
+#include "compiler/onnx/torch/torch_source.h"
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/listing.h"

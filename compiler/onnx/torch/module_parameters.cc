@@ -1,4 +1,4 @@
-#include "compiler/onnx/module_parameters.h"
+#include "compiler/onnx/torch/module_parameters.h"
 
 #include <algorithm>
 #include <set>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "compiler/onnx/equal_elements.h"
-#include "compiler/onnx/module_signature.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/module_signature.h"
+#include "compiler/onnx/torch/torch_source.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {

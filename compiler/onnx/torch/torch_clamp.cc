@@ -1,4 +1,4 @@
-#include "compiler/onnx/translate/torch_clamp.h"
+#include "compiler/onnx/torch/torch_clamp.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/torch_source.h"
 
 namespace gradloom {
 namespace {

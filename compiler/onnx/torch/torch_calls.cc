@@ -1,4 +1,4 @@
-#include "compiler/onnx/torch_calls.h"
+#include "compiler/onnx/torch/torch_calls.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "compiler/onnx/standard_domain.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/torch_source.h"
 
 namespace gradloom {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "compiler/onnx/edited_graph.h"
-#include "compiler/onnx/module_signature.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/module_signature.h"
+#include "compiler/onnx/torch/torch_source.h"
 #include "onnx/onnx_pb.h"
 
 namespace gradloom {

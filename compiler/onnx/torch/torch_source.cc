@@ -1,4 +1,4 @@
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/torch_source.h"
 
 #include <algorithm>
 #include <cctype>

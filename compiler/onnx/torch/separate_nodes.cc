@@ -1,4 +1,4 @@
-#include "compiler/onnx/separate_nodes.h"
+#include "compiler/onnx/torch/separate_nodes.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "compiler/onnx/edited_graph.h"
-#include "compiler/onnx/lost_tensors.h"
-#include "compiler/onnx/module_signature.h"
-#include "compiler/onnx/torch_calls.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/lost_tensors.h"
+#include "compiler/onnx/torch/module_signature.h"
+#include "compiler/onnx/torch/torch_calls.h"
+#include "compiler/onnx/torch/torch_source.h"
 
 namespace gradloom {
 namespace {

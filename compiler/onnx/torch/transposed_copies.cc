@@ -10,7 +10,7 @@
 #include "compiler/onnx/import.h"
 #include "compiler/onnx/matrix.h"
 #include "compiler/onnx/model_file.h"
-#include "compiler/onnx/module_signature.h"
+#include "compiler/onnx/torch/module_signature.h"
 
 namespace gradloom {
 namespace {

@@ -1,4 +1,4 @@
-#include "compiler/onnx/restore_splits.h"
+#include "compiler/onnx/torch/restore_splits.h"
 
 #include <algorithm>
 #include <map>
@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "compiler/onnx/edited_graph.h"
-#include "compiler/onnx/lost_tensors.h"
-#include "compiler/onnx/module_signature.h"
 #include "compiler/onnx/standard_domain.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/lost_tensors.h"
+#include "compiler/onnx/torch/module_signature.h"
+#include "compiler/onnx/torch/torch_source.h"
 
 namespace gradloom {
 namespace {

@@ -1,4 +1,4 @@
-#include "compiler/onnx/restore_norms.h"
+#include "compiler/onnx/torch/restore_norms.h"
 
 #include <algorithm>
 #include <array>
@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "compiler/onnx/edited_graph.h"
-#include "compiler/onnx/module_signature.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/standard_domain.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/module_signature.h"
+#include "compiler/onnx/torch/torch_source.h"
 
 namespace gradloom {
 namespace {

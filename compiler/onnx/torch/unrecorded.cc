@@ -1,11 +1,11 @@
-#include "compiler/onnx/unrecorded.h"
+#include "compiler/onnx/torch/unrecorded.h"
 
 #include <iterator>
 #include <set>
 #include <string_view>
 
-#include "compiler/onnx/module_signature.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/module_signature.h"
+#include "compiler/onnx/torch/torch_source.h"
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/listing.h"

@@ -1,4 +1,4 @@
-#include "compiler/onnx/detached.h"
+#include "compiler/onnx/torch/detached.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "compiler/onnx/importer.h"
-#include "compiler/onnx/torch_source.h"
+#include "compiler/onnx/torch/torch_source.h"
 #include "runtime/base/counted.h"
 
 namespace gradloom {

@@ -1,4 +1,4 @@
-#include "compiler/onnx/named_stops.h"
+#include "compiler/onnx/torch/named_stops.h"
 
 #include "runtime/base/error.h"
 #include "runtime/base/listing.h"
