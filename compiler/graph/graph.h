@@ -55,6 +55,9 @@ struct Value {
   // Each device that shares the batch has its own part of it, and the value is their sum: an accumulated gradient, as a state or with the
   // last batch's share.
   bool partial = false;
+
+  // In row-major order, without padding.
+  int64_t bytes() const { return shape.elements() * DTypeBytes(dtype); }
 };
 
 // The part of a step that a node belongs to, in the order of the data: a node reads nothing of a later phase. What is communicated belongs
@@ -88,6 +91,7 @@ struct ValueType {
   DType dtype = DType::kUndefined;
   Shape shape;
   bool operator==(const ValueType&) const = default;
+  int64_t bytes() const { return shape.elements() * DTypeBytes(dtype); }
   std::string ToString() const { return std::string(DTypeName(dtype)) + shape.ToString(); }
 };
 

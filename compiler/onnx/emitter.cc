@@ -28,8 +28,6 @@ KernelCall CallOf(const Graph& graph, const Node& node, const std::vector<ValueT
   return call;
 }
 
-int64_t BytesOf(const ValueType& type) { return type.shape.elements() * DTypeBytes(type.dtype); }
-
 // Whether an operator always gives the same result for the same inputs.
 bool IsDeterministic(std::string_view domain, const std::string& op) {
   const Op* row = FindOp(domain, op);
@@ -64,7 +62,7 @@ const Node* Emitter::Producer(ValueId id) const {
 
 ValueId Emitter::Computed(ValueId id) {
   if (id == kNoValue || Constant(id) != nullptr) return id;
-  if (!Flag(computable_, id) || BytesOf(graph_.type(id)) > kMaxForcedBytes) return kNoValue;
+  if (!Flag(computable_, id) || graph_.value(id).bytes() > kMaxForcedBytes) return kNoValue;
   // Finds the nodes that the value depends on by depth-first search with an explicit stack, because chains can be long.
   std::vector<ValueId> stack{id};
   std::map<ValueId, Tensor> done;
@@ -264,7 +262,7 @@ bool Emitter::Foldable(const Node& node, const std::vector<ValueType>& types, co
   for (size_t i = 0; i < types.size(); ++i) {
     if (names[i].empty()) continue;
     floating = floating || IsFloating(types[i].dtype);
-    bytes += BytesOf(types[i]);
+    bytes += types[i].bytes();
   }
   if (weights && floating) return false;
   return bytes <= limits_.fold_bytes && folded_bytes_ + bytes <= limits_.fold_total_bytes;
@@ -284,9 +282,9 @@ std::vector<Tensor> Emitter::Run(const Node& node, const std::vector<ValueType>&
 
 void Emitter::CheckSizes(const Node& node, const std::vector<ValueType>& types) const {
   for (const ValueType& type : types) {
-    if (type.dtype == DType::kUndefined || BytesOf(type) <= limits_.value_bytes) continue;
+    if (type.dtype == DType::kUndefined || type.bytes() <= limits_.value_bytes) continue;
     throw Error(ErrorCode::kLimit,
-                "an output of shape " + type.shape.ToString() + " takes " + std::to_string(BytesOf(type)) + " bytes; the limit is " +
+                "an output of shape " + type.shape.ToString() + " takes " + std::to_string(type.bytes()) + " bytes; the limit is " +
                     std::to_string(limits_.value_bytes) + " per value",
                 Describe(node));
   }

@@ -23,6 +23,7 @@
 #include <string>
 
 #include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 #include "runtime/base/attention_form.h"
@@ -250,15 +251,9 @@ void AttentionGradient(GradientContext& context) {
 template <int kProducts>
 Cost AttentionCost(const Graph& graph, const Node& node) {
   const Sizes s = SizesOf(graph, node);
-  Cost cost;
-  for (const auto* operands : {&node.inputs, &node.outputs}) {
-    for (ValueId id : *operands) {
-      if (id != kNoValue) cost.bytes += static_cast<double>(graph.value(id).shape.elements() * DTypeBytes(graph.value(id).dtype));
-    }
-  }
-  cost.flops = kProducts * static_cast<double>(s.batch * s.q_heads * s.q_length) * static_cast<double>(s.past + s.kv_length) *
-               static_cast<double>(s.size + s.v_size);
-  return cost;
+  return CostWithFlops(graph, node,
+                       kProducts * static_cast<double>(s.batch * s.q_heads * s.q_length) * static_cast<double>(s.past + s.kv_length) *
+                           static_cast<double>(s.size + s.v_size));
 }
 
 // Whether samples are along the axis of heads: in a file for one sample and one head, either axis may be the batch.

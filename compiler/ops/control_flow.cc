@@ -137,7 +137,7 @@ Cost CostOfLoop(const Graph&, const Node& node) {
 Cost CostOfRow(const Graph& graph, const Node& node) {
   const ValueType x = InputType(graph, node, 0);
   const double rows = x.shape[0] > 0 ? static_cast<double>(x.shape[0]) : 1;
-  return {0, 2 * static_cast<double>(x.shape.elements() * DTypeBytes(x.dtype)) / rows};
+  return {0, 2 * static_cast<double>(x.bytes()) / rows};
 }
 
 const Op kOps[] = {

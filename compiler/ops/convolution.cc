@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 #include "runtime/base/windows.h"
@@ -80,27 +81,17 @@ double ConvFlops(const Shape& weights, const Shape& y) {
   return 2 * taps * static_cast<double>(y.elements());
 }
 
-double BytesOf(const Graph& graph, const Node& node) {
-  double bytes = 0;
-  const auto add = [&](ValueId id) {
-    if (id != kNoValue) bytes += static_cast<double>(graph.value(id).shape.elements() * DTypeBytes(graph.value(id).dtype));
-  };
-  for (ValueId id : node.inputs) add(id);
-  for (ValueId id : node.outputs) add(id);
-  return bytes;
-}
-
 Cost ConvCost(const Graph& graph, const Node& node) {
-  return {ConvFlops(graph.value(node.inputs[1]).shape, graph.value(node.outputs[0]).shape), BytesOf(graph, node)};
+  return CostWithFlops(graph, node, ConvFlops(graph.value(node.inputs[1]).shape, graph.value(node.outputs[0]).shape));
 }
 
 // ConvTranspose and ConvGradInput: the first input takes the role of the convolution's output.
 Cost TransposedCost(const Graph& graph, const Node& node) {
-  return {ConvFlops(graph.value(node.inputs[1]).shape, graph.value(node.inputs[0]).shape), BytesOf(graph, node)};
+  return CostWithFlops(graph, node, ConvFlops(graph.value(node.inputs[1]).shape, graph.value(node.inputs[0]).shape));
 }
 
 Cost GradWeightCost(const Graph& graph, const Node& node) {
-  return {ConvFlops(graph.value(node.outputs[0]).shape, graph.value(node.inputs[1]).shape), BytesOf(graph, node)};
+  return CostWithFlops(graph, node, ConvFlops(graph.value(node.outputs[0]).shape, graph.value(node.inputs[1]).shape));
 }
 
 // Filters per sample for one image that all samples share, in one group: the samples lie along the filters and along the channels of the

@@ -8,6 +8,7 @@
 //     The program for each of several groups of tensors, whose operands follow each other. In a group, every input has the shape of the
 //     results or a single element. Created by join_pointwise for one launch of a GPU.
 #include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 #include "runtime/base/error.h"
 
@@ -51,18 +52,13 @@ std::vector<ValueType> InferFusedTensors(const Graph& graph, const Node& node) {
 
 // One flop per element and function.
 Cost FusedCost(const Graph& graph, const Node& node) {
-  Cost cost;
-  const auto add_bytes = [&](ValueId id) {
-    cost.bytes += static_cast<double>(graph.value(id).shape.elements()) * static_cast<double>(DTypeBytes(graph.value(id).dtype));
-  };
-  ForEachUse(node, add_bytes);
-  for (ValueId id : node.outputs) add_bytes(id);
+  double flops = 0;
   const int64_t tensors = node.attributes.Int("tensors", 1);
   for (size_t k = 0; k < node.outputs.size(); k += node.outputs.size() / static_cast<size_t>(tensors)) {
-    cost.flops += static_cast<double>(node.attributes.Strings("functions").size()) *
-                  static_cast<double>(graph.value(node.outputs[k]).shape.elements());
+    flops += static_cast<double>(node.attributes.Strings("functions").size()) *
+             static_cast<double>(graph.value(node.outputs[k]).shape.elements());
   }
-  return cost;
+  return CostWithFlops(graph, node, flops);
 }
 
 const Op kOps[] = {

@@ -34,7 +34,7 @@ void IdentityGradient(GradientContext& c) {
 Cost CostWithFlops(const Graph& graph, const Node& node, double flops) {
   Cost cost{.flops = flops};
   const auto add = [&](ValueId id) {
-    if (id != kNoValue) cost.bytes += static_cast<double>(graph.value(id).shape.elements() * DTypeBytes(graph.value(id).dtype));
+    if (id != kNoValue) cost.bytes += static_cast<double>(graph.value(id).bytes());
   };
   for (ValueId id : node.inputs) add(id);
   for (ValueId id : node.outputs) add(id);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/op.h"
 #include "runtime/base/views.h"
 
@@ -104,17 +105,11 @@ Cost CostOf(const Graph& graph, const Node& node) {
     cost.matrix = MatrixWorkOf(*op, graph, node);
     return cost;
   }
-  Cost cost;
-  const auto bytes = [&](ValueId id) {
-    return static_cast<double>(graph.value(id).shape.elements()) * static_cast<double>(DTypeBytes(graph.value(id).dtype));
-  };
-  ForEachUse(node, [&](ValueId id) { cost.bytes += bytes(id); });
+  double flops = 0;
   for (ValueId id : node.outputs) {
-    if (id == kNoValue) continue;
-    cost.bytes += bytes(id);
-    cost.flops += static_cast<double>(graph.value(id).shape.elements());
+    if (id != kNoValue) flops += static_cast<double>(graph.value(id).shape.elements());
   }
-  return cost;
+  return CostWithFlops(graph, node, flops);
 }
 
 }  // namespace gradloom

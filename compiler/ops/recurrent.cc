@@ -8,6 +8,7 @@
 #include <string>
 
 #include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 
@@ -129,16 +130,9 @@ void Gradient(GradientContext& context) {
 // The products with W and R. The gradient computes them three times, including the forward pass if that was not kept.
 template <const Kind& kKind, int kPasses>
 Cost RecurrentCost(const Graph& graph, const Node& node) {
-  Cost cost;
   const int passes = kPasses - (kPasses == 3 && HasInput(node, kKind.inputs + kKind.outputs) ? 1 : 0);
-  const auto add_bytes = [&](ValueId id) {
-    if (id != kNoValue) cost.bytes += static_cast<double>(graph.value(id).shape.elements() * DTypeBytes(graph.value(id).dtype));
-  };
-  for (ValueId id : node.inputs) add_bytes(id);
-  for (ValueId id : node.outputs) add_bytes(id);
   const Shape &x = graph.value(node.inputs[0]).shape, &w = graph.value(node.inputs[1]).shape, &r = graph.value(node.inputs[2]).shape;
-  cost.flops = 2.0 * passes * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements() + r.elements());
-  return cost;
+  return CostWithFlops(graph, node, 2.0 * passes * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements() + r.elements()));
 }
 
 // Returns the letters (Op::samples) of the inputs, then of the outputs, in the order of Kind.

@@ -20,8 +20,6 @@ namespace {
 
 constexpr int64_t kMaxFoldedBytes = 64 << 10;
 
-int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
-
 class Simplifier {
  public:
   Simplifier(Graph& graph, bool merges) : graph_(graph), merges_(merges) {
@@ -73,7 +71,7 @@ class Simplifier {
       inputs.push_back(id == kNoValue ? Tensor() : *graph_.data(id));
     }
     for (ValueId id : node.outputs) {
-      if (id != kNoValue && BytesOf(graph_.value(id)) > kMaxFoldedBytes) return false;
+      if (id != kNoValue && graph_.value(id).bytes() > kMaxFoldedBytes) return false;
     }
     const std::vector<Tensor> outputs = RunReference(CallOf(graph_, node, {}), inputs);
     for (size_t i = 0; i < outputs.size(); ++i) {

@@ -22,8 +22,6 @@ constexpr size_t kMaxPlaces = 48;
 constexpr int kMaxRounds = 4;
 constexpr int kMaxStages = 64;
 
-int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
-
 // The cost of a placement by the cost model, estimated before memory is planned.
 struct PlacementEstimate {
   double seconds = 0;    // time of a step: of its slowest device, with transfers and all-reduces
@@ -49,7 +47,7 @@ class Estimator {
         costs_(DefaultCosts(recipe.device)) {
     for (const Value& value : graph.values()) {
       const bool kept = IsKept(value);
-      bytes_.push_back(BytesOf(value));
+      bytes_.push_back(value.bytes());
       kinds_.push_back(kept                         ? Kind::kKept
                        : value.role == Role::kConst ? Kind::kConstant
                        : value.role == Role::kInput ? Kind::kInput
@@ -70,7 +68,7 @@ class Estimator {
     }
     // Each micro-batch after the first adds its gradients to those before.
     for (const Value& value : graph.values()) {
-      const auto elements = static_cast<double>(value.shape.elements()), bytes = static_cast<double>(BytesOf(value));
+      const auto elements = static_cast<double>(value.shape.elements()), bytes = static_cast<double>(value.bytes());
       const bool added = value.role == Role::kParam && IsKept(value);
       sum_seconds_.push_back(added ? (micro_batches - 1) * SecondsOf({.flops = elements, .bytes = 3 * bytes}, recipe.threads, costs_) : 0);
     }

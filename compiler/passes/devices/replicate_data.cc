@@ -394,7 +394,7 @@ void Replication::FillBuckets(int64_t bucket_bytes) {
     bool now = false;
     for (ValueId id : node.outputs) {
       if (!NeedsAllReduce(id)) continue;
-      const int64_t own = graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype);
+      const int64_t own = graph_.value(id).bytes();
       if (bucket.last != kNoValue && bucket.bytes + own > bucket_bytes) close(bucket);
       bucket.values.insert(id);
       bucket.last = id;

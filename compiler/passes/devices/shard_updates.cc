@@ -212,7 +212,7 @@ void ShareOutStates(const Graph& graph, const Plan& plan, int devices, StateHold
     if (!Optimizes(value) || holders.contains(value.name)) continue;
     Parameter& parameter = parameters[value.optimizes];
     parameter.name = graph.value(value.optimizes).name;
-    parameter.bytes += value.shape.elements() * DTypeBytes(value.dtype);
+    parameter.bytes += value.bytes();
     parameter.states.push_back(value.name);
   }
   std::vector<Parameter> largest;

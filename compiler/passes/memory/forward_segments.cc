@@ -34,11 +34,7 @@ ForwardSegments::ForwardSegments(const Graph& graph, const std::vector<bool>& sa
     for (ValueId id : node.outputs) {
       if (id == kNoValue) continue;
       const Value& value = graph.value(id);
-      Made made{.id = id,
-                .at = at,
-                .last = at,
-                .bytes = value.shape.elements() * DTypeBytes(value.dtype),
-                .saved = saved[static_cast<size_t>(id)]};
+      Made made{.id = id, .at = at, .last = at, .bytes = value.bytes(), .saved = saved[static_cast<size_t>(id)]};
       made.stays =
           !CanRecompute(node, checked) || value.next_of != kNoValue || value.role == Role::kGradient || made.bytes < kMinRecomputedBytes;
       made_of_[static_cast<size_t>(id)] = static_cast<int>(made_.size());

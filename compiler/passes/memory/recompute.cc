@@ -164,7 +164,7 @@ class Recomputer {
     std::vector<RecomputeCandidate> candidates;
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       if (!s_.saved[static_cast<size_t>(id)] || IsView(*ProducerOf(id)) || IsFetched(id)) continue;
-      const int64_t bytes = BytesOf(id);
+      const int64_t bytes = graph_.value(id).bytes();
       std::vector<int> chain;
       std::set<ValueId> anchors;
       if (bytes < kMinRecomputedBytes || !ChainOf(id, chain, anchors)) continue;
@@ -175,8 +175,6 @@ class Recomputer {
     });
     return candidates;
   }
-
-  int64_t BytesOf(ValueId id) const { return graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype); }
 
   // The time of the nodes that recompute a value, or several if `result` is none: those in `saved`, by value id. Fusion makes one launch of
   // connected pointwise ones, which reads and writes only what others make and read.
@@ -200,7 +198,7 @@ class Recomputer {
         ForEachUse(node, [&](ValueId id) {
           const auto part = open.find(id);
           if (part == open.end()) {
-            cost.bytes += static_cast<double>(BytesOf(id));
+            cost.bytes += static_cast<double>(graph_.value(id).bytes());
           } else {
             cost.flops += std::exchange(part->second.flops, 0);
             cost.bytes += std::exchange(part->second.bytes, 0);
@@ -210,7 +208,7 @@ class Recomputer {
           open.emplace(node.outputs[0], cost);
           continue;
         }
-        cost.bytes += static_cast<double>(BytesOf(node.outputs[0]));
+        cost.bytes += static_cast<double>(graph_.value(node.outputs[0]).bytes());
       }
       seconds += SecondsOf(cost, threads_, costs_);
     }

@@ -45,7 +45,7 @@ class Remaker {
 
   bool IsMade(ValueId id) const { return uses_.producer[static_cast<size_t>(id)] >= 0; }
 
-  int64_t Bytes(ValueId id) const { return graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype); }
+  int64_t Bytes(ValueId id) const { return graph_.value(id).bytes(); }
 
   bool ReadByBackward(ValueId id) const { return read_by_backward_[static_cast<size_t>(id)]; }
 

@@ -39,8 +39,6 @@ class GradientOrder {
   ValueId MemoryOf(ValueId id) const { return memory_[static_cast<size_t>(id)]; }
   int PositionOf(int i) const { return position_[static_cast<size_t>(i)]; }
 
-  int64_t BytesOf(ValueId id) const { return graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype); }
-
   void FindValues() {
     const size_t n = static_cast<size_t>(graph_.num_values());
     maker_.assign(n, -1);
@@ -93,7 +91,7 @@ class GradientOrder {
 
   int64_t MadeBytes(int i) const {
     int64_t bytes = 0;
-    for (ValueId id : NodeOf(i).outputs) bytes += id == kNoValue ? 0 : BytesOf(id);
+    for (ValueId id : NodeOf(i).outputs) bytes += id == kNoValue ? 0 : graph_.value(id).bytes();
     return bytes;
   }
 
@@ -111,7 +109,7 @@ class GradientOrder {
     std::sort(ended.begin(), ended.end());
     ended.erase(std::unique(ended.begin(), ended.end()), ended.end());
     int64_t bytes = 0;
-    for (ValueId id : ended) bytes += BytesOf(id);
+    for (ValueId id : ended) bytes += graph_.value(id).bytes();
     return bytes;
   }
 

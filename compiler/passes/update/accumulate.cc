@@ -174,7 +174,7 @@ void SumPartialValues(Graph& graph, int64_t bucket_bytes) {
   };
   for (const auto& [id, device, at] : PartialValues(graph)) {
     const Value value = graph.value(id);
-    const int64_t own = value.shape.elements() * DTypeBytes(value.dtype);
+    const int64_t own = value.bytes();
     if (bytes + own > bucket_bytes) close();
     if (states.empty()) {
       collectives.emplace_back(at,
