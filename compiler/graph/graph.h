@@ -143,7 +143,16 @@ void ForEachUse(const Node& node, const std::function<void(ValueId)>& f);
 // The producer and the readers of each value, as positions in graph.nodes. Invalid once the nodes change.
 struct Uses {
   explicit Uses(const Graph& graph);
-  std::vector<int> producer;                // -1: an input, constant, parameter or state
+
+  // The position of the node that makes a value; -1 for an input, constant, parameter or state, and for kNoValue.
+  int ProducerOf(ValueId id) const { return id == kNoValue ? -1 : producer[static_cast<size_t>(id)]; }
+  // The node itself, of the graph that was given; null if there is none.
+  const Node* ProducingNode(const Graph& graph, ValueId id) const {
+    const int at = ProducerOf(id);
+    return at < 0 ? nullptr : &graph.nodes[static_cast<size_t>(at)];
+  }
+
+  std::vector<int> producer;                // by value; -1: none
   std::vector<std::vector<int>> consumers;  // each reading node once
 };
 

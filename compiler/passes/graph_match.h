@@ -16,7 +16,7 @@ class GraphMatch {
   explicit GraphMatch(const Graph& graph);
 
   // The position of the node that makes a value; -1 if none does.
-  int Producer(ValueId id) const { return id == kNoValue ? -1 : uses_.producer[static_cast<size_t>(id)]; }
+  int Producer(ValueId id) const { return uses_.ProducerOf(id); }
   // The value behind nodes that change nothing: Identity, and casts, expansions and reshapes to the same type.
   ValueId Plain(ValueId id) const { return id == kNoValue ? id : plain_[static_cast<size_t>(id)]; }
   // The node that makes a value, looking through nodes that change nothing, if it is this operator (domain "": ONNX's); otherwise null.

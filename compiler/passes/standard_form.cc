@@ -58,9 +58,9 @@ class StandardForm {
     const Uses uses(graph_);
     for (const Node& node : graph_.nodes) {
       if (node.op != "Div" || !node.domain.empty() || node.id < first_) continue;
-      const int producer = uses.producer[static_cast<size_t>(node.inputs[0])];
-      if (producer < 0) continue;
-      const Node& loss = graph_.nodes[static_cast<size_t>(producer)];
+      const Node* const producer = uses.ProducingNode(graph_, node.inputs[0]);
+      if (producer == nullptr) continue;
+      const Node& loss = *producer;
       if (loss.domain != kGradloomDomain || (loss.op != "CrossEntropy" && loss.op != "Nll") || loss.outputs[0] != node.inputs[0]) continue;
       if (loss.outputs[1] != node.inputs[1] || loss.attributes.Float("label_smoothing", 0) != 0) continue;
       const auto once = [&](ValueId id) { return id == kNoValue || uses.consumers[static_cast<size_t>(id)].size() == 1; };

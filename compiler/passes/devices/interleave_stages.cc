@@ -64,7 +64,7 @@ class Interleaver {
     int last = -1;  // all-reduce
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       ForEachUse(graph_.nodes[i], [&](ValueId id) {
-        if (const int made = uses.producer[At(id)]; made >= 0) operands_[i].push_back(made);
+        if (const int made = uses.ProducerOf(id); made >= 0) operands_[i].push_back(made);
       });
       if (!IsCollective(graph_.nodes[i])) continue;
       if (last >= 0) operands_[i].push_back(last);

@@ -231,13 +231,12 @@ void PartLoss(Graph& graph, const LossNodes& loss) {
   while (!open.empty()) {
     const ValueId id = open.back();
     open.pop_back();
-    const int made = uses.producer[static_cast<size_t>(id)];
-    if (made < 0) return;
-    const Node& node = graph.nodes[static_cast<size_t>(made)];
-    if (sums(node)) {
-      open.insert(open.end(), {node.inputs[1], node.inputs[0]});
+    const Node* const node = uses.ProducingNode(graph, id);
+    if (node == nullptr) return;
+    if (sums(*node)) {
+      open.insert(open.end(), {node->inputs[1], node->inputs[0]});
     } else {
-      stages.insert(node.device);
+      stages.insert(node->device);
     }
   }
   if (stages.size() < 2) return;

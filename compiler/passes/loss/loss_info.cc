@@ -42,10 +42,7 @@ class Description {
     return named != names_.end() ? named->second : graph_.value(id).name;
   }
 
-  const Node* Producer(ValueId id) const {
-    const int at = uses_.producer[static_cast<size_t>(id)];
-    return at < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(at)];
-  }
+  const Node* Producer(ValueId id) const { return uses_.ProducingNode(graph_, id); }
 
   LossInfo OfTerm(const LossTerm& term) const {
     LossInfo info{.type = term.type, .output = term.output, .target = term.TargetName()};

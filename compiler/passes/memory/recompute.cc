@@ -114,10 +114,7 @@ class Recomputer {
 
   bool IsRemade(ValueId id) const { return !s_.remade.empty() && s_.remade[static_cast<size_t>(id)]; }
 
-  const Node* ProducerOf(ValueId id) const {
-    const int at = uses_.producer[static_cast<size_t>(id)];
-    return at < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(at)];
-  }
+  const Node* ProducerOf(ValueId id) const { return uses_.ProducingNode(graph_, id); }
 
   bool IsForward(ValueId id) const {
     const Node* producer = ProducerOf(id);
@@ -140,7 +137,7 @@ class Recomputer {
   // Appends the nodes that recompute the value from values that stay, which are added to `anchors`. Returns false if that is impossible or
   // takes more than kLongestChain nodes. `depth`: how many nodes need this one.
   bool ChainOf(ValueId id, std::vector<int>& chain, std::set<ValueId>& anchors, size_t depth = 0) const {
-    const int at = uses_.producer[static_cast<size_t>(id)];
+    const int at = uses_.ProducerOf(id);
     if (at < 0) return true;
     if (std::find(chain.begin(), chain.end(), at) != chain.end()) return true;
     const Node& node = graph_.nodes[static_cast<size_t>(at)];
@@ -234,7 +231,7 @@ class Recomputer {
     std::vector<ValueId> views;  // of those that follow: not a recursion, as a file may have any number of views after each other
     while (!again.contains(id)) {
       if (IsRemade(id)) {
-        RunAgain(uses_.producer[static_cast<size_t>(id)], again);
+        RunAgain(uses_.ProducerOf(id), again);
         break;
       }
       if (const auto chosen = s_.chosen.find(id); chosen != s_.chosen.end()) {
@@ -243,7 +240,7 @@ class Recomputer {
         again.emplace(id, own.at(id));
         break;
       }
-      const int at = uses_.producer[static_cast<size_t>(id)];
+      const int at = uses_.ProducerOf(id);
       if (at < 0 || !s_.saved[static_cast<size_t>(id)] || !IsView(originals_[static_cast<size_t>(at)])) {
         again.emplace(id, id);
         break;
@@ -256,7 +253,7 @@ class Recomputer {
       const ValueId view = views.back();
       if (made != id) {
         std::map<ValueId, ValueId> own{{id, made}};
-        RemakeNode(graph_, originals_[static_cast<size_t>(uses_.producer[static_cast<size_t>(view)])], own);
+        RemakeNode(graph_, originals_[static_cast<size_t>(uses_.ProducerOf(view))], own);
         made = own.at(view);
       } else {
         made = view;
@@ -277,7 +274,7 @@ class Recomputer {
       ran_again_[static_cast<size_t>(at)] = true;
       nodes.push_back(at);
       ForEachUse(originals_[static_cast<size_t>(at)], [&](ValueId id) {
-        if (IsRemade(id)) wanted.push_back(uses_.producer[static_cast<size_t>(id)]);
+        if (IsRemade(id)) wanted.push_back(uses_.ProducerOf(id));
       });
     }
     std::sort(nodes.begin(), nodes.end());

@@ -43,7 +43,7 @@ class Remaker {
     std::vector<int> nodes;
   };
 
-  bool IsMade(ValueId id) const { return uses_.producer[static_cast<size_t>(id)] >= 0; }
+  bool IsMade(ValueId id) const { return uses_.ProducerOf(id) >= 0; }
 
   int64_t Bytes(ValueId id) const { return graph_.value(id).bytes(); }
 

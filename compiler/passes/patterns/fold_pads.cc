@@ -54,9 +54,9 @@ void FoldPads(Graph& graph) {
   const Uses uses(graph);
   for (Node& node : graph.nodes) {
     if (node.op != "Conv" || !node.domain.empty()) continue;
-    const int producer = uses.producer[static_cast<size_t>(node.inputs[0])];
-    if (producer < 0) continue;
-    const Node& pad = graph.nodes[static_cast<size_t>(producer)];
+    const Node* const producer = uses.ProducingNode(graph, node.inputs[0]);
+    if (producer == nullptr) continue;
+    const Node& pad = *producer;
     if (pad.op != "Pad" || !pad.domain.empty() || !PadsZeros(graph, pad)) continue;
     const auto pads = SpatialPads(graph, pad);
     if (!pads || !TakesPads(node, *pads)) continue;

@@ -143,7 +143,7 @@ class Finder {
   void FindInputs() {
     inputs_.assign(static_cast<size_t>(graph_.num_values()), false);
     for (const Value& value : graph_.values()) {
-      inputs_[static_cast<size_t>(value.id)] = uses_.producer[static_cast<size_t>(value.id)] < 0 && value.role == Role::kInput;
+      inputs_[static_cast<size_t>(value.id)] = uses_.ProducerOf(value.id) < 0 && value.role == Role::kInput;
     }
     for (const Node& node : graph_.nodes) {
       const bool number = (IsSum(node) || IsProduct(node)) && Fixed(node.inputs[1]) && Elements(node.inputs[1]) == 1;
@@ -194,9 +194,9 @@ class Finder {
       const ValueId value = open.back();
       open.pop_back();
       if (IsTensor(graph_.value(value))) found.emplace(value, kData);
-      const int producer = uses_.producer[static_cast<size_t>(value)];
-      if (producer < 0) continue;
-      for (ValueId operand : graph_.nodes[static_cast<size_t>(producer)].inputs) {
+      const Node* const producer = uses_.ProducingNode(graph_, value);
+      if (producer == nullptr) continue;
+      for (ValueId operand : producer->inputs) {
         if (operand != kNoValue && seen.insert(operand).second) open.push_back(operand);
       }
     }

@@ -24,9 +24,9 @@ void NarrowGradients(Graph& graph) {
   for (Node& node : graph.nodes) {
     if (!IsUpdate(node) || graph.value(node.inputs[kUpdateParameter]).dtype != DType::kFloat32) continue;
     ValueId& gradient = node.inputs[kUpdateGradient];
-    const int producer = uses.producer[static_cast<size_t>(gradient)];
-    if (producer < 0) continue;
-    const Node& cast = graph.nodes[static_cast<size_t>(producer)];
+    const Node* const producer = uses.ProducingNode(graph, gradient);
+    if (producer == nullptr) continue;
+    const Node& cast = *producer;
     if (!cast.domain.empty() || cast.op != "Cast" || !Is16BitFloat(graph.value(cast.inputs[0]).dtype)) continue;
     const bool fetched = std::find(graph.outputs.begin(), graph.outputs.end(), gradient) != graph.outputs.end();
     const std::vector<int>& consumers = uses.consumers[static_cast<size_t>(gradient)];

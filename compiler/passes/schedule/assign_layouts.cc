@@ -308,14 +308,14 @@ void CastIntoLayouts(Graph& graph, ProgramPlan& plan) {
     Node& reorder = graph.nodes[at];
     if (reorder.op != "Reorder" || reorder.domain != kGradloomDomain) continue;
     const ValueId result = reorder.inputs[0];
-    const int made = uses.producer[static_cast<size_t>(result)];
+    const int made = uses.ProducerOf(result);
     if (made < 0 || uses.consumers[static_cast<size_t>(result)].size() != 1 || outputs.contains(result)) continue;
     const Node& cast = graph.nodes[static_cast<size_t>(made)];
     if (cast.op != "Cast" || !cast.domain.empty() || graph.value(reorder.outputs[0]).next_of != kNoValue) continue;
     const ValueId operand = cast.inputs[0];
     if (static_cast<size_t>(operand) >= uses.producer.size()) continue;  // made here
     const bool next = static_cast<size_t>(made) + 1 == at;
-    if (uses.producer[static_cast<size_t>(operand)] >= 0 && !next) continue;
+    if (uses.ProducerOf(operand) >= 0 && !next) continue;
     Node both = cast;
     both.outputs = reorder.outputs;
     if (HasOwnKernel(CallOf(graph, both, plan), plan.device)) {

@@ -312,13 +312,13 @@ class Chooser {
     static const std::set<std::string> moves = {"Cast", "Identity", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"};
     if (node.inputs.size() != 2) return false;
     ValueId other = node.inputs[node.inputs[0] == id ? 1 : 0];
-    int producer = uses_.producer[static_cast<size_t>(other)];
-    while (producer >= 0 && moves.contains(graph_.nodes[static_cast<size_t>(producer)].op)) {
-      other = graph_.nodes[static_cast<size_t>(producer)].inputs[0];
-      producer = uses_.producer[static_cast<size_t>(other)];
+    const Node* producer = uses_.ProducingNode(graph_, other);
+    while (producer != nullptr && moves.contains(producer->op)) {
+      other = producer->inputs[0];
+      producer = uses_.ProducingNode(graph_, other);
     }
-    if (producer < 0) return false;
-    const Node& layer = graph_.nodes[static_cast<size_t>(producer)];
+    if (producer == nullptr) return false;
+    const Node& layer = *producer;
     if (layer.op != "MatMul" && layer.op != "Gemm" && layer.op != "Conv" && layer.op != "ConvTranspose") return false;
     const Shape& shape = graph_.value(other).shape;
     const int axis = layer.op == "MatMul" ? shape.rank() - 1 : 1;
@@ -327,8 +327,8 @@ class Chooser {
 
   bool ScalesLookup(const Node& node) const {
     return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-      const int producer = id == kNoValue ? -1 : uses_.producer[static_cast<size_t>(id)];
-      return producer >= 0 && graph_.nodes[static_cast<size_t>(producer)].op == "Gather";
+      const Node* const producer = uses_.ProducingNode(graph_, id);
+      return producer != nullptr && producer->op == "Gather";
     });
   }
 
