@@ -62,6 +62,11 @@ Tensor Tensor::Reshaped(Shape shape) const {
   return tensor;
 }
 
+bool SameTensor(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
+  return a.data() == b.data() || std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
+}
+
 double ElementAsDouble(const TensorView& view, int64_t i) {
   if (IsNarrow(view.dtype)) return NarrowValue(view.dtype, static_cast<const uint8_t*>(view.data)[i]);
   return WithType(view.dtype,

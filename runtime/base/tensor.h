@@ -93,6 +93,9 @@ Tensor Tensor::Scalar(T value) {
   return From<T>(std::vector<T>{value}, Shape{});
 }
 
+// Whether both have one dtype, one shape and the same bytes: -0 and 0 differ, equal NaNs do not.
+bool SameTensor(const Tensor& a, const Tensor& b);
+
 // Element `i` in row-major order as double, whatever the (numeric or bool) dtype.
 double ElementAsDouble(const TensorView& view, int64_t i);
 

@@ -365,8 +365,7 @@ class Restorer {
     if (edited_.Find(*name) == nullptr) {
       if (!missing_.contains(*name) || !edited_.Take(*name)) return;
       Add(*name, zeros, "");
-    } else if (const Tensor& bias = DataOf(*name); bias.dtype() != zeros.dtype() || bias.shape() != zeros.shape() ||
-                                                   std::memcmp(bias.data(), zeros.data(), static_cast<size_t>(zeros.bytes())) != 0) {
+    } else if (!SameTensor(DataOf(*name), zeros)) {
       return;
     }
     given_.insert(*name);

@@ -17,10 +17,6 @@ template <class Refused = Error>
                 "train on one device (name one in --devices)");
 }
 
-bool SameBytes(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
-}
-
 // Whether the slices along the axis repeat with this period.
 bool Repeats(const Tensor& tensor, int axis, int64_t period) {
   const Shape& shape = tensor.shape();
@@ -74,7 +70,7 @@ void BatchDependence::Match(ValueId id, ValueId other, const Node& node) {
   if (known == other) return;
   // Equal constants may be one value in one graph and two in the other.
   const Tensor *one = other_.data(known), *two = other_.data(other);
-  if (a.role != Role::kConst || one == nullptr || two == nullptr || !SameBytes(*one, *two)) fails();
+  if (a.role != Role::kConst || one == nullptr || two == nullptr || !SameTensor(*one, *two)) fails();
 }
 
 std::vector<int> BatchDependence::growing_axes(ValueId id) const {
@@ -160,13 +156,13 @@ const Tensor* BatchDependence::OtherNumber(ValueId id) const {
   const Tensor* here = graph_.data(id);
   if (value.role != Role::kConst || here == nullptr || other == kNoValue || !IsInteger(value.dtype)) return nullptr;
   const Tensor* there = other_.data(other);
-  return there == nullptr || there->shape() != here->shape() || SameBytes(*here, *there) ? nullptr : there;
+  return there == nullptr || there->shape() != here->shape() || SameTensor(*here, *there) ? nullptr : there;
 }
 
 Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch, bool counted) const {
   const Tensor& here = *graph_.data(id);
   const ValueId other = other_of_[static_cast<size_t>(id)];
-  if (other == kNoValue || other_.data(other) == nullptr || SameBytes(here, *other_.data(other))) return here;
+  if (other == kNoValue || other_.data(other) == nullptr || SameTensor(here, *other_.data(other))) return here;
   const Tensor& there = *other_.data(other);
   const std::string what = "constant '" + Escaped(graph_.value(id).name) + "'";
   const int axis = growing(id);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -128,7 +127,8 @@ class Joiner {
   ValueId Constant(size_t k, const Value& value) {
     const Tensor* data = GraphOf(k).data(value.id);
     if (k == 0 || data == nullptr) return value.id;
-    if (const Tensor* known = value.id < whole_.num_values() ? graph_.data(value.id) : nullptr; known != nullptr && IsSame(*known, *data))
+    if (const Tensor* known = value.id < whole_.num_values() ? graph_.data(value.id) : nullptr;
+        known != nullptr && SameTensor(*known, *data))
       return value.id;
     const auto add = [&] {
       const ValueId made = graph_.AddData(value.name + "/micro" + std::to_string(k), *data, Role::kConst);
@@ -139,11 +139,6 @@ class Joiner {
     const auto [known, fresh] = constants_.emplace(KeyOf(*data), kNoValue);
     if (fresh) known->second = add();
     return known->second;
-  }
-
-  static bool IsSame(const Tensor& a, const Tensor& b) {
-    return a.dtype() == b.dtype() && a.shape() == b.shape() &&
-           (a.data() == b.data() || std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0);
   }
 
   // The part of an input that is the micro-batch's. Made on each stage that reads it, as each stage is fed.

@@ -1,7 +1,6 @@
 #include "compiler/passes/gradient/fake_quantize.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -78,8 +77,7 @@ class FakeQuantize {
     if (a == b) return true;
     if (a == kNoValue || b == kNoValue || graph_.value(a).role != Role::kConst || graph_.value(b).role != Role::kConst) return false;
     const Tensor *one = graph_.data(a), *two = graph_.data(b);
-    return one != nullptr && two != nullptr && graph_.type(a) == graph_.type(b) &&
-           std::memcmp(one->data(), two->data(), static_cast<size_t>(one->bytes())) == 0;
+    return one != nullptr && two != nullptr && SameTensor(*one, *two);
   }
 
   bool Fits(const Node& quantize, const Node& dequantize) const {

@@ -1,7 +1,6 @@
 #include "compiler/passes/memory/place_state.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,10 +17,6 @@ constexpr std::string_view kStepParams[] = {kStepLr, kStepLr64, kStepNumber, kSt
 
 bool IsStepParam(const Value& value) {
   return std::find(std::begin(kStepParams), std::end(kStepParams), value.name) != std::end(kStepParams);
-}
-
-bool SameTensor(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
 }
 
 // The parameter that a state belongs to; kNoValue if it belongs to none.
