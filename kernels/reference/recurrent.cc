@@ -1,8 +1,9 @@
 #include "kernels/reference/recurrent.h"
 
-#include <cctype>
 #include <cmath>
 #include <iterator>
+
+#include "runtime/base/ascii_lower.h"
 
 namespace gradloom {
 namespace {
@@ -29,8 +30,7 @@ constexpr ActivationName kActivations[] = {
 };
 
 const ActivationName& ActivationNamed(const KernelCall& call, const std::string& name) {
-  std::string lower = name;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = AsciiLower(name);
   for (const ActivationName& row : kActivations) {
     if (row.name == lower) return row;
   }

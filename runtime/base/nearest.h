@@ -2,23 +2,23 @@
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "runtime/base/ascii_lower.h"
 
 namespace gradloom {
 
 // The Levenshtein distance, ignoring case.
 inline size_t EditDistance(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t diagonal = row[0];
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (lower(a[i - 1]) != lower(b[j - 1]));
+      const size_t replaced = diagonal + (AsciiLower(a[i - 1]) != AsciiLower(b[j - 1]));
       diagonal = row[j];
       row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
     }

@@ -1,12 +1,12 @@
 #include "runtime/data/archive_data.h"
 
 #include <algorithm>
-#include <cctype>
 #include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/ascii_lower.h"
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
@@ -27,16 +27,11 @@ struct NameParts {
   std::string ending;
 };
 
-std::string Lowered(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 // nullopt for hidden files, and for names without an ending.
 std::optional<NameParts> PartsOf(std::string_view name) {
   const size_t slash = name.rfind('/'), base = slash == std::string_view::npos ? 0 : slash + 1, dot = name.find('.', base);
   if (dot == std::string_view::npos || dot == base) return std::nullopt;
-  return NameParts{name.substr(0, dot), Lowered(std::string(name.substr(dot + 1)))};
+  return NameParts{name.substr(0, dot), AsciiLower(std::string(name.substr(dot + 1)))};
 }
 
 bool IsImageEnding(const std::string& ending) { return IsImageName("x." + ending); }
@@ -178,7 +173,7 @@ Dataset LoadArchive(const DataFile& file, const std::vector<Feed>& feeds, const 
   std::vector<Wanted> wanted;
   for (size_t i = 0; i < feeds.size(); ++i) {
     const auto mapped = columns.find(feeds[i].name);
-    std::string array = mapped != columns.end() ? Lowered(mapped->second) : i == 0 ? "images" : "labels";
+    std::string array = mapped != columns.end() ? AsciiLower(mapped->second) : i == 0 ? "images" : "labels";
     if (array.starts_with('.')) array.erase(0, 1);
     wanted.push_back({feeds[i].name, std::move(array)});
   }

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "runtime/base/ascii_lower.h"
 #include "runtime/base/error.h"
 #include "runtime/base/host_memory.h"
 #include "runtime/base/read_number.h"
@@ -220,10 +221,7 @@ bool IsCsvNumber(std::string_view field) {
 
 std::optional<bool> CsvBoolean(std::string_view field) {
   const std::string_view text = CsvTrimmed(field);
-  const auto is = [&](std::string_view word) {
-    const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a + ('a' - 'A')) : a) == b; };
-    return std::ranges::equal(text, word, same);
-  };
+  const auto is = [&](std::string_view word) { return std::ranges::equal(text, word, [](char a, char b) { return AsciiLower(a) == b; }); };
   return is("true") ? std::optional(true) : is("false") ? std::optional(false) : std::nullopt;
 }
 

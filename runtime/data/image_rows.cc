@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <condition_variable>
 #include <filesystem>
 #include <iterator>
@@ -15,6 +14,7 @@
 #include <span>
 #include <utility>
 
+#include "runtime/base/ascii_lower.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/host_memory.h"
@@ -224,8 +224,7 @@ class ImageRows : public RowSource {
 enum class ImageKind : uint8_t { kNone, kRead, kOther };
 
 ImageKind KindOfImage(const fs::path& path) {
-  std::string ending = path.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string ending = AsciiLower(path.extension().string());
   if (ending == ".jpg" || ending == ".jpeg" || ending == ".png") return ImageKind::kRead;
   for (const char* other : {".avif", ".bmp", ".gif", ".heic", ".jfif", ".jp2", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}) {
     if (ending == other) return ImageKind::kOther;

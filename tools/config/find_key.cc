@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/ascii_lower.h"
 #include "runtime/base/nearest.h"
 #include "tools/config/keys.h"
 
@@ -23,7 +24,7 @@ std::vector<std::string> Pieces(std::string_view text, char separator) {
 // Folds learning-rate, Learning_Rate and learning_rate, which users mix up.
 std::string Folded(std::string_view text) {
   std::string folded;
-  for (const char c : text) folded += c == '-' ? '_' : static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  for (const char c : text) folded += c == '-' ? '_' : AsciiLower(c);
   return folded;
 }
 

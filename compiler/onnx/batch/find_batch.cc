@@ -1,10 +1,11 @@
 #include "compiler/onnx/batch/find_batch.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+
+#include "runtime/base/ascii_lower.h"
 
 namespace gradloom {
 namespace {
@@ -17,10 +18,7 @@ bool IsNumbered(const std::string& symbol) {
 
 // Whether the dimension is named as the batch.
 bool IsNamedBatch(const onnx::TensorShapeProto::Dimension& dim) {
-  if (!dim.has_dim_param()) return false;
-  std::string name = dim.dim_param();
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name.starts_with("batch");
+  return dim.has_dim_param() && AsciiLower(dim.dim_param()).starts_with("batch");
 }
 
 // Whether an axis after the first has the symbol.

@@ -1,12 +1,12 @@
 #include "compiler/onnx/check/attribute_rules.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/ascii_lower.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -75,11 +75,6 @@ const std::unordered_map<std::string_view, Least>& LeastRules() {
 constexpr std::string_view kAxes[] = {"axes", "axis",      "batch_axis",      "batch_dims",
                                       "perm", "time_axis", "scan_input_axes", "scan_output_axes"};
 
-std::string Lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 bool IsAmong(std::string_view allowed, const std::string& word) {
   if (word.empty() || word.find(' ') != std::string::npos) return false;
   const std::string padded = " " + std::string(allowed) + " ";
@@ -96,7 +91,7 @@ std::string WordFault(const Node& node, const Words& rule) {
     given = {node.attributes.String(rule.attribute, "")};
   }
   for (const std::string& word : given) {
-    if (IsAmong(rule.allowed, list ? Lower(word) : word)) continue;
+    if (IsAmong(rule.allowed, list ? AsciiLower(word) : word)) continue;
     return "attribute '" + std::string(rule.attribute) + "' is \"" + Escaped(word, 80) + "\"; must be one of: " + rule.allowed;
   }
   return "";

@@ -9,6 +9,7 @@
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/read/message_kinds.h"
 #include "google/protobuf/unknown_field_set.h"
+#include "runtime/base/ascii_lower.h"
 #include "runtime/base/error.h"
 #include "runtime/base/narrow.h"
 
@@ -173,8 +174,7 @@ class Reader {
 bool StartsWithIgnoringCase(std::string_view text, std::string_view prefix) {
   if (text.size() < prefix.size()) return false;
   for (size_t i = 0; i < prefix.size(); ++i) {
-    const char c = text[i] >= 'A' && text[i] <= 'Z' ? static_cast<char>(text[i] - 'A' + 'a') : text[i];
-    if (c != prefix[i]) return false;
+    if (AsciiLower(text[i]) != prefix[i]) return false;
   }
   return true;
 }
