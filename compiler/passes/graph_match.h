@@ -23,6 +23,7 @@ class GraphMatch {
   const Node* ProducedBy(ValueId id, std::string_view op, std::string_view domain = {}) const;
   // Whether a value is fetched or kept: it must exist whatever reads it.
   bool IsKept(ValueId id) const { return kept_[static_cast<size_t>(id)]; }
+  const Uses& uses() const { return uses_; }
   size_t num_readers(ValueId id) const { return uses_.consumers[static_cast<size_t>(id)].size(); }
   // The only node that reads a value which is not kept; null if there is none, or several.
   const Node* OnlyReader(ValueId id) const;

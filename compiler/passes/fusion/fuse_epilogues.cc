@@ -1,47 +1,29 @@
 #include "compiler/passes/fusion/fuse_epilogues.h"
 
 #include <algorithm>
-#include <functional>
-#include <map>
-#include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compiler/graph/constants.h"
-#include "compiler/passes/graph_match.h"
 #include "compiler/passes/patterns/fuse_gelu.h"
+#include "compiler/passes/position_rewriter.h"
 #include "compiler/passes/schedule/node_order.h"
 
 namespace gradloom {
 namespace {
 
-class Fuser {
+class Fuser : public PositionRewriter {
  public:
-  explicit Fuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
+  explicit Fuser(GraphBuilder& builder) : PositionRewriter(builder) {}
 
   void Run() {
-    Pass(&Fuser::VisitActivation);
-    Pass(&Fuser::VisitGeluGradient);
-    Pass(&Fuser::VisitBiasGradient);
+    Visit(&Fuser::VisitActivation);
+    Visit(&Fuser::VisitGeluGradient);
+    Visit(&Fuser::VisitBiasGradient);
   }
 
  private:
-  void Pass(void (Fuser::*visit)(int at)) {
-    const GraphMatch match(graph_);
-    const Uses uses(graph_);
-    match_ = &match;
-    uses_ = &uses;
-    for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) (this->*visit)(at);
-    ReplaceNodes(graph_, std::exchange(replaced_, {}));
-  }
-
-  const Node& NodeAt(int at) const { return graph_.nodes[static_cast<size_t>(at)]; }
-  void Remove(int at) {
-    replaced_.emplace(at, [] {});
-  }
-
   // Returns the value that `id` is a chain of views of.
   ValueId Viewed(ValueId id) const {
     for (int at; (at = match_->Producer(id)) >= 0 && IsView(NodeAt(at));) id = NodeAt(at).inputs[0];
@@ -150,7 +132,7 @@ class Fuser {
   int SumOfColumns(ValueId id, const Shape& matrix) const {
     std::vector<ValueId> same = {Viewed(id)};
     for (size_t i = 0; i < same.size(); ++i) {
-      for (int reader : uses_->consumers[static_cast<size_t>(same[i])]) {
+      for (int reader : match_->uses().consumers[static_cast<size_t>(same[i])]) {
         const Node& node = NodeAt(reader);
         if (node.inputs[0] != same[i]) continue;
         if (IsView(node)) same.push_back(node.outputs[0]);
@@ -178,7 +160,7 @@ class Fuser {
     const Shape matrix = b_.shape(gemm.outputs[0]);
     for (ValueId x : operands_) {
       if (b_.shape(x) != matrix || b_.dtype(x) != b_.dtype(g)) continue;
-      const auto found = FindGeluGradient(graph_, *uses_, x, g);
+      const auto found = FindGeluGradient(graph_, match_->uses(), x, g);
       if (!found) continue;
       Node form = Form(gemm, "GemmGeluGrad");
       form.inputs.resize(2);
@@ -215,16 +197,11 @@ class Fuser {
   }
 
   bool ReadBefore(ValueId id, int at) const {
-    const std::vector<int>& readers = uses_->consumers[static_cast<size_t>(id)];
+    const std::vector<int>& readers = match_->uses().consumers[static_cast<size_t>(id)];
     return std::any_of(readers.begin(), readers.end(), [&](int reader) { return reader < at; });
   }
 
-  GraphBuilder& b_;
-  Graph& graph_;
-  const GraphMatch* match_ = nullptr;
-  const Uses* uses_ = nullptr;
-  std::map<int, std::function<void()>> replaced_;  // by position
-  std::vector<ValueId> operands_;                  // of GELUs, as matrices
+  std::vector<ValueId> operands_;  // of GELUs, as matrices
 };
 
 }  // namespace

@@ -1,15 +1,13 @@
 #include "compiler/passes/fusion/fuse_norm_masks.h"
 
 #include <cmath>
-#include <functional>
-#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "compiler/passes/fusion/fuse_pointwise.h"
-#include "compiler/passes/graph_match.h"
+#include "compiler/passes/position_rewriter.h"
 #include "compiler/passes/schedule/choose_kernels.h"
 
 namespace gradloom {
@@ -23,21 +21,16 @@ struct Mask {
   bool IsOfRelu() const { return low == 0.0 && !high; }
 };
 
-class MaskFuser {
+class MaskFuser : public PositionRewriter {
  public:
-  explicit MaskFuser(GraphBuilder& builder) : graph_(builder.graph()), match_(graph_) {}
+  explicit MaskFuser(GraphBuilder& builder) : PositionRewriter(builder) {}
 
-  void Run() {
-    for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) Fuse(at);
-    ReplaceNodes(graph_, replaced_);
-  }
+  void Run() { Visit(&MaskFuser::Fuse); }
 
  private:
-  const Node& NodeAt(int at) const { return graph_.nodes[static_cast<size_t>(at)]; }
-
   // The node that makes a value, if it is this operator of ONNX; otherwise null.
   const Node* Made(ValueId id, std::string_view op) const {
-    const int at = match_.Producer(id);
+    const int at = match_->Producer(id);
     return at >= 0 && NodeAt(at).op == op && NodeAt(at).domain.empty() ? &NodeAt(at) : nullptr;
   }
 
@@ -51,7 +44,7 @@ class MaskFuser {
   std::optional<Mask> MaskOf(ValueId masked) const {
     Mask mask;
     const ValueType type = graph_.type(masked);
-    for (ValueId id = masked; id == masked || match_.OnlyReader(id) != nullptr; id = mask.gradient) {
+    for (ValueId id = masked; id == masked || match_->OnlyReader(id) != nullptr; id = mask.gradient) {
       const Node* const where = Made(id, "Where");
       if (where == nullptr || graph_.type(where->inputs[2]) != type) break;
       const std::optional<double> zero = Number(where->inputs[1]);
@@ -81,7 +74,7 @@ class MaskFuser {
     const Node* const product = sum == nullptr ? nullptr : Made(sum->inputs[0], "Mul");
     const Node* const distance = product == nullptr ? nullptr : Made(product->inputs[0], "Sub");
     if (distance == nullptr || Uncast(distance->inputs[0]) != norm.inputs[1]) return nullptr;
-    const int at = match_.Producer(sum->inputs[1]);
+    const int at = match_->Producer(sum->inputs[1]);
     if (at < 0 || NodeAt(at).op != "BatchNormLine" || NodeAt(at).domain != kGradloomDomain) return nullptr;
     const std::vector<ValueId>& made = NodeAt(at).outputs;
     // The centre has the bits of the mean.
@@ -93,13 +86,13 @@ class MaskFuser {
 
   // Whether pointwise fusion would compute a value in one launch with its only reader.
   bool FusesWithReader(ValueId id) const {
-    const int at = match_.Producer(id);
-    return at >= 0 && match_.OnlyReader(id) != nullptr && CanFuse(graph_, NodeAt(at));
+    const int at = match_->Producer(id);
+    return at >= 0 && match_->OnlyReader(id) != nullptr && CanFuse(graph_, NodeAt(at));
   }
 
   // With the mask computed again; nullopt if that is not possible.
   std::optional<Node> Remasked(const Node& norm, const Mask& mask) const {
-    if (match_.OnlyReader(norm.inputs[0]) == nullptr) return std::nullopt;
+    if (match_->OnlyReader(norm.inputs[0]) == nullptr) return std::nullopt;
     const Node* const relu = mask.IsOfRelu() ? Made(mask.value, "Relu") : nullptr;
     const Node* const line = LineOf(relu != nullptr ? relu->inputs[0] : mask.value, norm);
     if (line == nullptr) return std::nullopt;
@@ -145,7 +138,7 @@ class MaskFuser {
       if (graph_.value(norm.inputs[i]).dtype != DType::kFloat32) return;
     }
     // Where the mask is: nodes before the gradient may read the masked value.
-    const int where = match_.Producer(norm.inputs[0]);
+    const int where = match_->Producer(norm.inputs[0]);
     if (where < 0 || replaced_.contains(where) || NodeAt(where).phase != norm.phase || NodeAt(where).device != norm.device) return;
     const std::optional<Mask> mask = MaskOf(norm.inputs[0]);
     if (!mask) return;
@@ -153,13 +146,9 @@ class MaskFuser {
     if (!fused) fused = MaskedByResult(norm, *mask);
     const ValueType channels = graph_.type(norm.inputs[2]);
     if (!fused || !HasOwnKernel(graph_, *fused, {x, channels, channels, x}, DeviceKind::kCuda)) return;
-    replaced_.emplace(at, [] {});
+    Remove(at);
     replaced_.emplace(where, [this, node = *std::move(fused)]() mutable { graph_.AddNode(std::move(node)); });
   }
-
-  Graph& graph_;
-  const GraphMatch match_;
-  std::map<int, std::function<void()>> replaced_;  // by position
 };
 
 }  // namespace

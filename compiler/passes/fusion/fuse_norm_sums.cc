@@ -1,7 +1,5 @@
 #include "compiler/passes/fusion/fuse_norm_sums.h"
 
-#include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,30 +8,23 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/graph_match.h"
+#include "compiler/passes/position_rewriter.h"
 #include "compiler/passes/schedule/choose_kernels.h"
 #include "compiler/passes/schedule/node_order.h"
 
 namespace gradloom {
 namespace {
 
-class SumFuser {
+class SumFuser : public PositionRewriter {
  public:
-  explicit SumFuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
+  explicit SumFuser(GraphBuilder& builder) : PositionRewriter(builder) {}
 
   void Run(bool forward) {
-    if (forward) Pass(&SumFuser::FuseForward);
-    Pass(&SumFuser::FuseGradient);
+    if (forward) Visit(&SumFuser::FuseForward);
+    Visit(&SumFuser::FuseGradient);
   }
 
  private:
-  void Pass(void (SumFuser::*visit)(int at)) {
-    const GraphMatch match(graph_);
-    match_ = &match;
-    for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) (this->*visit)(at);
-    ReplaceNodes(graph_, std::exchange(replaced_, {}));
-  }
-
-  const Node& NodeAt(int at) const { return graph_.nodes[static_cast<size_t>(at)]; }
   bool IsOwn(const Node& node, const char* op) const { return node.op == op && node.domain == kGradloomDomain; }
   bool IsFloat(ValueId id) const { return b_.dtype(id) == DType::kFloat32; }
 
@@ -79,12 +70,6 @@ class SumFuser {
 
   bool IsRead(ValueId id) const { return id != kNoValue && (match_->IsKept(id) || match_->num_readers(id) > 0); }
 
-  void Append(Node node, const Node& like) {
-    node.phase = like.phase;
-    node.origin = like.origin;
-    graph_.AddNode(std::move(node));
-  }
-
   // At the position of the sum, from which other nodes may read it.
   void FuseForward(int at) {
     const Node& norm = NodeAt(at);
@@ -103,7 +88,7 @@ class SumFuser {
     both.attributes = norm.attributes;
     const ValueType wide = graph_.type(sum);
     if (!HasKernel(both, {wide, wide, graph_.type(norm.outputs[1])})) return;
-    replaced_.emplace(at, [] {});
+    Remove(at);
     replaced_.emplace(sum_at, [this, both, like = norm]() mutable { Append(std::move(both), like); });
   }
 
@@ -146,7 +131,7 @@ class SumFuser {
     if (!HasKernel(fused, {wide, row, row, {to, wide.shape}})) return;
 
     if (fused.inputs[1] != kNoValue) claimed_.insert(match_->Producer(norm.inputs[0]));
-    if (after >= 0) replaced_.emplace(after, [] {});
+    if (after >= 0) Remove(after);
     if (!casts.empty()) {
       const Value& wide_result = graph_.value(result);
       fused.outputs[3] = graph_.AddValue(wide_result.name + "/" + std::string(DTypeName(to)), to, wide_result.shape, wide_result.role);
@@ -168,11 +153,7 @@ class SumFuser {
     return IsSum(sum) && sum.phase == norm.phase && sum.device == norm.device && Operands(sum) ? at : -1;
   }
 
-  GraphBuilder& b_;
-  Graph& graph_;
-  const GraphMatch* match_ = nullptr;
-  std::map<int, std::function<void()>> replaced_;  // by position
-  std::set<int> claimed_;                          // positions of sums that are fused into the gradient that reads them
+  std::set<int> claimed_;  // positions of sums that are fused into the gradient that reads them
 };
 
 // Where a residual is the result of a normalization, the next sum normalizes again, so that the result is in memory in 16 bits only. What

@@ -1,45 +1,31 @@
 #include "compiler/passes/precision/fuse_casts.h"
 
 #include <algorithm>
-#include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "compiler/passes/graph_match.h"
+#include "compiler/passes/position_rewriter.h"
 #include "compiler/passes/schedule/node_order.h"
 
 namespace gradloom {
 namespace {
 
-class CastFuser {
+class CastFuser : public PositionRewriter {
  public:
-  explicit CastFuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
+  explicit CastFuser(GraphBuilder& builder) : PositionRewriter(builder) {}
 
   void Run(bool norms) {
-    Pass(&CastFuser::SinkPastViews);
-    Pass(&CastFuser::RaiseBeforeViews);
-    Pass(&CastFuser::FuseLoss);
+    Visit(&CastFuser::SinkPastViews);
+    Visit(&CastFuser::RaiseBeforeViews);
+    Visit(&CastFuser::FuseLoss);
     if (!norms) return;
-    Pass(&CastFuser::FuseResult);
+    Visit(&CastFuser::FuseResult);
     DropUnread();
-    Pass(&CastFuser::FuseGradient);
+    Visit(&CastFuser::FuseGradient);
   }
 
  private:
-  void Pass(void (CastFuser::*visit)(int at)) {
-    const GraphMatch match(graph_);
-    match_ = &match;
-    for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) (this->*visit)(at);
-    ReplaceNodes(graph_, std::exchange(replaced_, {}));
-  }
-
-  const Node& NodeAt(int at) const { return graph_.nodes[static_cast<size_t>(at)]; }
-  void Remove(int at) {
-    replaced_.emplace(at, [] {});
-  }
-
   // Puts the nodes where the one at this position is.
   void Replace(int at, std::vector<Node> by) {
     replaced_.emplace(at, [this, nodes = std::move(by)]() mutable {
@@ -186,12 +172,6 @@ class CastFuser {
     });
   }
 
-  void Append(Node node, const Node& like) {
-    node.phase = like.phase;
-    node.origin = like.origin;
-    graph_.AddNode(std::move(node));
-  }
-
   // Removes float32 results that are no longer read.
   void DropUnread() {
     const GraphMatch match(graph_);
@@ -212,11 +192,6 @@ class CastFuser {
       graph_.AddNode(std::move(norm));
     });
   }
-
-  GraphBuilder& b_;
-  Graph& graph_;
-  const GraphMatch* match_ = nullptr;
-  std::map<int, std::function<void()>> replaced_;  // by position
 };
 
 }  // namespace
