@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -50,11 +49,7 @@ MpiTransport::MpiTransport(MpiLibrary& mpi, int process, int processes, Mailbox&
 MpiTransport::~MpiTransport() { Stop(); }
 
 void MpiTransport::Start() {
-  try {
-    thread_ = std::thread([this] { Listen(); });
-  } catch (const std::system_error& error) {
-    throw Error(ErrorCode::kResource, std::string("cannot start the thread that receives from other processes: ") + error.what());
-  }
+  thread_ = StartReceiver([this] { Listen(); });
 }
 
 void MpiTransport::Stop() {

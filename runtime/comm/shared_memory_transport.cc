@@ -8,10 +8,7 @@
 #include <chrono>
 #include <climits>
 #include <cstring>
-#include <system_error>
 #include <utility>
-
-#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
@@ -115,11 +112,7 @@ void SharedMemoryTransport::Open(const std::vector<std::string>& addresses) {
 }
 
 void SharedMemoryTransport::Start() {
-  try {
-    thread_ = std::thread([this] { Listen(); });
-  } catch (const std::system_error& error) {
-    throw Error(ErrorCode::kResource, std::string("cannot start the thread that receives from other processes: ") + error.what());
-  }
+  thread_ = StartReceiver([this] { Listen(); });
 }
 
 bool SharedMemoryTransport::Write(Peer& peer, const void* data, int64_t bytes) {

@@ -61,11 +61,7 @@ TcpTransport::TcpTransport(std::vector<Socket> sockets, int process, Mailbox& ma
 }
 
 void TcpTransport::Start() {
-  try {
-    thread_ = std::thread([this] { Listen(); });
-  } catch (const std::system_error& error) {
-    throw Error(ErrorCode::kResource, std::string("cannot start the thread that receives from other processes: ") + error.what());
-  }
+  thread_ = StartReceiver([this] { Listen(); });
 }
 
 void TcpTransport::Stop() {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <thread>
 
 namespace gradloom {
 
@@ -13,5 +15,8 @@ class Transport {
   // Thread-safe. Throws Error(kPeer).
   virtual void Send(int process, uint32_t tag, const void* data, int64_t bytes) = 0;
 };
+
+// The thread that receives for a transport. Throws Error(kResource).
+std::thread StartReceiver(std::function<void()> receive);
 
 }  // namespace gradloom
