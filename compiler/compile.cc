@@ -1,7 +1,6 @@
 #include "compiler/compile.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,14 +24,13 @@
 #include "compiler/placement.h"
 #include "runtime/base/joined.h"
 #include "runtime/base/read_number.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/plan/loss_info.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/verify_plan.h"
 
 namespace gradloom {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // The property of a plan with the origins of the nodes that relate samples, one per line.
 constexpr char kTailProperty[] = "tail";
@@ -44,8 +42,6 @@ constexpr size_t kMaxPropertyBytes = 1 << 20;
 constexpr int kMaxTails = 16;
 // How messages begin that say why a batch cannot be divided.
 constexpr std::string_view kUndivided = "the batch cannot be divided over devices: ";
-
-double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
 
 // Compiles the entries of a plan, one after another:
 //
@@ -69,9 +65,9 @@ class Compiler {
                                    : ModelInfo{.name = model_.name(), .hash = model_.hash(), .bytes = "", .tied = importer_.tied()};
     report_.stages = Gathers(options_.recipe) ? 1 : stages_.count;
     report_.placed = stages_.of_node;
-    const auto start = Clock::now();
+    const Stopwatch time;
     VerifyOrThrow(plan_);
-    report_.verify_ms = MsSince(start);
+    report_.verify_ms = time.ms();
     return std::move(plan_);
   }
 
@@ -141,7 +137,7 @@ class Compiler {
   }
 
   void AddUndivided(const EntryRequest& request, ImportedBatch& whole) {
-    const auto start = Clock::now();
+    const Stopwatch time;
     Place(whole.context);
     RunStage(whole.context, options_.control, PassStage::kBatch);
     WarnOfNoGradient(whole.context);
@@ -149,7 +145,7 @@ class Compiler {
     const Replicas replicas{.graphs = {{entry.batch, &whole.context.graph}},
                             .shards = std::vector<BatchShard>(static_cast<size_t>(copies()), {0, entry.batch})};
     programs_.Add(whole.context, replicas, entry);
-    report_.passes_ms += MsSince(start);
+    report_.passes_ms += time.ms();
     plan_.entries.push_back(std::move(entry));
   }
 
@@ -176,7 +172,7 @@ class Compiler {
 
   // `read`: at the size of the request, before the passes.
   void AddDivided(const EntryRequest& request, ImportedBatch& read) {
-    const auto start = Clock::now();
+    const Stopwatch time;
     const int64_t batch = read.context.batch;
     const std::map<std::string, int64_t> inner = KnownInner(request, read);
     const double imported = report_.import_ms;
@@ -193,7 +189,7 @@ class Compiler {
                    .divided = copies() > 1,
                    .non_contiguous = copies() > 1 ? NonContiguousFeeds(whole.graph, entry) : std::set<ValueId>()},
                   entry);
-    report_.passes_ms += MsSince(start) - (report_.import_ms - imported);
+    report_.passes_ms += time.ms() - (report_.import_ms - imported);
     plan_.entries.push_back(std::move(entry));
   }
 
@@ -226,9 +222,9 @@ class Compiler {
   }
 
   std::unique_ptr<ImportedBatch> ImportBatch(const EntryRequest& request, const ImportOptions& reading) {
-    const auto start = Clock::now();
+    const Stopwatch time;
     auto made = importer_.Import(request, reading);
-    report_.import_ms += MsSince(start);
+    report_.import_ms += time.ms();
     return made;
   }
 

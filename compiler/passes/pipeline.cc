@@ -1,7 +1,6 @@
 #include "compiler/passes/pipeline.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -66,6 +65,7 @@
 #include "compiler/passes/update/entry_updates.h"
 #include "compiler/passes/update/join_updates.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/base/suggestion.h"
 
 namespace gradloom {
@@ -549,9 +549,9 @@ void RunStage(PassContext& context, const PassControl& control, PassStage stage)
   std::string before = control.dump_after.empty() ? "" : ToText(context.graph);
   for (const Pass& pass : kPasses) {
     if (pass.stage != stage || Contains(control.disabled, pass.name)) continue;
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch time;
     pass.run(context);
-    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    const double ms = time.ms();
     if (pass.result == Result::kGraph) VerifyGraph(context.graph);
     if (control.log != nullptr) {
       if (control.time_passes) control.log->Time(pass.name, ms, context.graph.nodes.size());

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "runtime/base/host_memory.h"
 #include "runtime/base/pages.h"
 #include "runtime/base/run_on_threads.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/base/tensor.h"
 
 namespace gradloom {
@@ -48,10 +48,9 @@ void AskForHugePages(std::byte* memory, int64_t bytes) {
   OnAllCores(pages * kHugePageBytes, kHugePageBytes, [&](int64_t begin, int64_t end) {
     int slow = 0;
     for (int64_t at = begin; at < end && !stopped.load(std::memory_order_relaxed); at += kHugePageBytes) {
-      const auto start = std::chrono::steady_clock::now();
+      const Stopwatch time;
       *static_cast<volatile std::byte*>(memory + first + at) = std::byte{0};
-      const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-      slow = took.count() > kSlowPageMs ? slow + 1 : 0;
+      slow = time.ms() > kSlowPageMs ? slow + 1 : 0;
       if (slow == kSlowPages) stopped.store(true, std::memory_order_relaxed);
     }
   });

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/stopwatch.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/benchmark.h"
@@ -21,7 +22,7 @@ namespace gradloom {
 namespace {
 
 // Initialized before main: the time to the first step starts here.
-const std::chrono::steady_clock::time_point kStart = std::chrono::steady_clock::now();
+const Stopwatch kSinceStart;
 
 constexpr size_t kShownShares = 8;
 
@@ -125,7 +126,7 @@ int Bench(const Configuration& configuration, const BenchFlags& flags) {
 Action DeclareBench(CLI::App& app) {
   ConfigurationFlags keys;
   auto flags = std::make_shared<BenchFlags>();
-  flags->options.start = kStart;
+  flags->options.since_start = kSinceStart;
   keys.Declare(app, kUseRecipe | kUseData);
   app.add_option("--steps", flags->options.steps, "steps per repeat")->capture_default_str();
   app.add_option("--repeats", flags->options.repeats, "number of repeats")->capture_default_str();

@@ -1,7 +1,6 @@
 // gradloom inspect, verify, export and diff: operations on existing plans and runs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "compiler/onnx/export/export.h"
 #include "runtime/base/file.h"
 #include "runtime/base/listing.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/plan/entry_names.h"
 #include "runtime/plan/memory_json.h"
@@ -155,9 +155,9 @@ int Inspect(const InspectFlags& flags) {
 
 int Verify(const std::string& path, bool json) {
   const Plan plan = ReadPlan(PlanPathOf(path));
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch time;
   ProveSound(plan);
-  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const double ms = time.ms();
   const std::vector<std::vector<int>> independent = IndependentRanks(plan);
   if (json) {
     const nlohmann::json line{{"plan", PlanHash(plan)},           {"sound", true},

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/counted.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/plan/entry_names.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/gradloom/verbs.h"
@@ -71,9 +71,9 @@ int Simulate(const Flags& flags) {
   for (size_t i = 0; i < flags.devices.size() + 1; ++i) {
     // The plan as it is, then each requested number of devices.
     const int devices = i == 0 ? 0 : flags.devices[i - 1];
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch time;
     const SimulatedUpdate simulated = SimulateUpdate(plan, index, cluster, devices, flags.profile.empty() ? nullptr : &profile);
-    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    const double ms = time.ms();
     lines.push_back(JsonOf(plan, simulated, ms));
     if (flags.json) continue;
     const int on = simulated.batch.devices;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "runtime/base/error.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/data/batches.h"
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/session.h"
@@ -22,14 +23,10 @@
 namespace gradloom {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // The number of random batches: enough that none is in the caches from the previous step.
 constexpr int64_t kRandomBatches = 4;
 // The share of a step from which on a line of advice is given.
 constexpr double kMinAdviceShare = 0.1;
-
-double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
 
 // Random data needs a batch size, so that it consists of whole batches.
 void AddRandomData(Configuration& configuration) {
@@ -137,11 +134,11 @@ class Run {
 
   Benchmark Measure() {
     result_.first_loss = Step();
-    result_.first_step_s = MsSince(options_.start) / 1e3;
+    result_.first_step_s = options_.since_start.seconds();
     for (int64_t i = 1; i < options_.warmup; ++i) Step();
     waits_.clear();
-    const auto begin = Clock::now();
-    const auto late = [&] { return MsSince(begin) > options_.seconds * 1e3; };
+    const Stopwatch time;
+    const auto late = [&] { return time.ms() > options_.seconds * 1e3; };
     for (int64_t repeat = 0; repeat < options_.repeats && (repeat == 0 || !late()); ++repeat) {
       std::vector<double> ms;
       for (int64_t i = 0; i < options_.steps && (i < 3 || !late()); ++i) {
@@ -165,12 +162,12 @@ class Run {
 
  private:
   double Step() {
-    const auto asked = Clock::now();
+    const Stopwatch asked;
     const Feeds feeds = feeder_.Next();
-    waits_.push_back(MsSince(asked));
-    const auto begin = Clock::now();
+    waits_.push_back(asked.ms());
+    const Stopwatch time;
     const double loss = session_.Step(feeds).loss;
-    step_ms_ = MsSince(begin);
+    step_ms_ = time.ms();
     if (!std::isfinite(loss)) {
       throw Error(ErrorCode::kDiverged,
                   "the loss is not finite: arithmetic with NaN and infinity is slow, so the times would be misleading", "",

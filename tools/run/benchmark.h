@@ -1,11 +1,11 @@
 // Measures the steady-state training speed of a configuration.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "runtime/base/stopwatch.h"
 #include "runtime/exec/executor.h"
 #include "runtime/plan/memory_report.h"
 #include "tools/config/configuration.h"
@@ -16,8 +16,8 @@ struct BenchmarkOptions {
   int64_t steps = 50;  // per repeat
   int64_t warmup = 5;  // before the first repeat, not counted
   int64_t repeats = 5;
-  double seconds = 30;  // no repeat starts after this time, and a repeat of more than three steps ends then
-  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();  // start of the process
+  double seconds = 30;         // no repeat starts after this time, and a repeat of more than three steps ends then
+  Stopwatch since_start = {};  // of the process
 };
 
 struct Benchmark {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -16,6 +15,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/cost/launch_work.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/session/session.h"
 #include "tools/run/quantile.h"
 #include "tools/run/records/environment.h"
@@ -23,15 +23,11 @@
 namespace gradloom {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kSecondsOfMeasurement = 0.25;
 constexpr int kMinRuns = 9, kMaxRuns = 2000;
 constexpr int kWarmUp = 3;
 // Rows of 1024 numbers, of which a sum of two such tensors touches 192 MiB.
 constexpr int64_t kRowsInMemory = 1 << 14;
-
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 double MedianOf(std::vector<double> values) { return QuantileOf(std::move(values), 0.5); }
 
@@ -114,9 +110,9 @@ class Probe {
 
   // Runs a step and returns its seconds.
   double Run() {
-    const auto start = Clock::now();
+    const Stopwatch time;
     kind_ == EntryKind::kStep ? void(session_->Step(views_)) : session_->Forward(kind_, views_);
-    return SecondsSince(start);
+    return time.seconds();
   }
   std::vector<TimedInstruction> RunTimed(double& seconds) {
     session_->executor().set_timed(true);
@@ -136,7 +132,7 @@ class Probe {
 class CpuMeasurement {
  public:
   MeasuredDevice Measure() {
-    const auto start = Clock::now();
+    const Stopwatch time;
     const CpuDevice cpu = ThisCpu();
     cores_ = std::max(cpu.cores, 1);
     result_.cluster = LocalCluster(DeviceKind::kCpu, cores_);
@@ -148,7 +144,7 @@ class CpuMeasurement {
     MeasureDevices();
     RoundAll();
     result_.waited = Rounded(std::max(1 - worked_ / wall_, 0.0));
-    result_.seconds = SecondsSince(start);
+    result_.seconds = time.seconds();
     return std::move(result_);
   }
 
@@ -158,20 +154,19 @@ class CpuMeasurement {
   // What `measure` returns when it is called for a quarter of a second.
   static std::vector<double> Repeated(const std::function<double()>& measure) {
     std::vector<double> values;
-    for (const auto start = Clock::now();
-         values.size() < kMaxRuns && (values.size() < kMinRuns || SecondsSince(start) < kSecondsOfMeasurement);)
+    for (const Stopwatch time; values.size() < kMaxRuns && (values.size() < kMinRuns || time.seconds() < kSecondsOfMeasurement);)
       values.push_back(measure());
     return values;
   }
 
   // The median of these. `alone`: only the calling thread works.
   double Median(const std::function<double()>& measure, bool alone) {
-    const auto start = Clock::now();
+    const Stopwatch time;
     const double had = ThreadSeconds();
     const std::vector<double> values = Repeated(measure);
     const double median = MedianOf(values);
     if (!alone) return median;
-    wall_ += SecondsSince(start);
+    wall_ += time.seconds();
     worked_ += ThreadSeconds() - had;
     if (median > 0) result_.variation = std::max(result_.variation, (QuantileOf(values, 0.75) - QuantileOf(values, 0.25)) / median);
     return median;

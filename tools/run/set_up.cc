@@ -1,7 +1,6 @@
 #include "tools/run/set_up.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "runtime/base/counted.h"
 #include "runtime/base/error.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/plan/sample_axes.h"
 #include "runtime/session/update_rule.h"
 #include "tools/run/options/class_weights.h"
@@ -237,7 +237,7 @@ class SetUpWork {
   }
 
   void CompilePlan() {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch time;
     made_.plan = std::make_shared<const Plan>(planned_ != nullptr ? planned_->Complete(configuration_, model_, compile_, made_.report)
                                                                   : Compile(model_, compile_, &made_.report));
     CheckMemoryLimit(configuration_, model_, compile_, *made_.plan);
@@ -253,7 +253,7 @@ class SetUpWork {
     if (const std::string line = TailLine(made_.report, compile_.recipe.device); !line.empty()) made_.notes.push_back(line);
     if (const std::string line = RecomputedLine(made_.report, compile_.recipe.recompute); !line.empty()) made_.notes.push_back(line);
     AddForecast(configuration_, model_, compile_, *made_.plan, made_.report, made_.notes);
-    made_.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    made_.compile_seconds = time.seconds();
     if (made_.report.trained_elements > 0) return;
     const auto is_of_steps = [](const std::string& warning) { return warning.find("--surrogate") != std::string::npos; };
     const auto steps = std::ranges::find_if(made_.report.warnings, is_of_steps);

@@ -1,9 +1,8 @@
 #include "tools/run/sound_plan.h"
 
-#include <chrono>
-
 #include "compiler/verify_launches.h"
 #include "runtime/base/error.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/verify_plan.h"
 #include "tools/run/serve/trained_model.h"
@@ -18,9 +17,9 @@ void ProveSound(const Plan& plan) {
 Plan ReadSoundPlan(const std::string& path, double* proof_ms) {
   const std::string file = PlanPathOf(path);
   Plan plan = ReadPlan(file);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch time;
   ProveSound(plan);
-  if (proof_ms != nullptr) *proof_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  if (proof_ms != nullptr) *proof_ms = time.ms();
   if (plan.entries.empty())
     throw Error(ErrorCode::kPlan, "the plan has no entry, so nothing can be run", Escaped(file, 4096), "compile the model again");
   return plan;

@@ -1,12 +1,12 @@
 #include "tools/run/train/run_checkpoints.h"
 
-#include <chrono>
 #include <filesystem>
 #include <new>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/stopwatch.h"
 #include "tools/run/train/run_folder.h"
 #include "tools/screen/shell_word.h"
 
@@ -159,7 +159,7 @@ void RunCheckpoints::OnEvaluation(const EvaluationReport&) {
 }
 
 void RunCheckpoints::OnSave(SaveReason reason) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch time;
   if (writing_ && written_) Finish();
   if (!PutsOff(reason)) {
     FinishAll();
@@ -167,7 +167,7 @@ void RunCheckpoints::OnSave(SaveReason reason) {
     if (parts_ != nullptr) parts_->Announce(saves);
     if (saves) Save(reason == SaveReason::kBest, reason == SaveReason::kEnd || reason == SaveReason::kStopRequested);
   }
-  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  seconds_ += time.seconds();
 }
 
 bool RunCheckpoints::PutsOff(SaveReason reason) {

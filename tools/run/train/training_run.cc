@@ -1,7 +1,6 @@
 #include "tools/run/train/training_run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/free_memory.h"
+#include "runtime/base/stopwatch.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/shared_training.h"
@@ -46,10 +46,6 @@
 namespace gradloom {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 // The NCCL variables of the environment, which NCCL reads itself.
 std::string NcclVariables() {
   std::string text;
@@ -65,7 +61,6 @@ class TrainingRun {
               std::optional<RecipePlan> planned = std::nullopt)
       : configuration_(configuration),
         json_((json || configuration.Text("log.report") == "json") && job->leads()),
-        start_(Clock::now()),
         job_(job),
         planned_(std::move(planned)) {
     // If the reader of the output closes it, the run continues, and its folder has the same lines.
@@ -461,7 +456,7 @@ class TrainingRun {
 
   // Writes the results of a run that has ended.
   void Save() {
-    const auto start = Clock::now();
+    const Stopwatch time;
     if (parts_->needed()) job_->SetBusy(true);
     StateOfJob state = parts_->State(*session_);
     const auto read = [&](const std::string& name) { return state.Read(name); };
@@ -477,13 +472,13 @@ class TrainingRun {
     ExportTrained(set_up_.plan->model, weights, folder_->ExportPath());
     state.End();
     if (parts_->needed()) job_->SetBusy(false);
-    save_seconds_ = SecondsSince(start);
+    save_seconds_ = time.seconds();
   }
 
   // The ending with everything known so far.
   RunEnding Ending() const {
     RunEnding ending = ending_;
-    ending.seconds = SecondsSince(start_);
+    ending.seconds = time_.seconds();
     ending.save_seconds = save_seconds_ + checkpoints_->seconds();
     ending.run = folder_->path();
     ending.checkpoint = checkpoints_->last_path();
@@ -498,7 +493,7 @@ class TrainingRun {
 
   Configuration configuration_;
   const bool json_;
-  Clock::time_point start_;
+  const Stopwatch time_;
   const std::shared_ptr<TrainingJob> job_;
   std::optional<RecipePlan> planned_;  // until the set-up
   Log log_;
