@@ -35,6 +35,12 @@ std::vector<int64_t> Shape::strides() const {
   return strides;
 }
 
+Shape Shape::Squeezed() const {
+  Shape squeezed = *this;
+  std::erase(squeezed.dims_, 1);
+  return squeezed;
+}
+
 std::string Shape::ToString() const {
   std::string text = "[";
   for (size_t i = 0; i < dims_.size(); ++i) {

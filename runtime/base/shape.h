@@ -35,6 +35,9 @@ class Shape {
   // Row-major strides in elements.
   std::vector<int64_t> strides() const;
 
+  // Without the extents of 1.
+  Shape Squeezed() const;
+
   // "[2,3]"; "[]" for a scalar.
   std::string ToString() const;
 

@@ -187,12 +187,6 @@ Dataset Dataset::Select(std::span<const int64_t> rows) const {
 
 namespace {
 
-std::vector<int64_t> WithoutOnes(const Shape& shape) {
-  std::vector<int64_t> extents;
-  std::copy_if(shape.begin(), shape.end(), std::back_inserter(extents), [](int64_t extent) { return extent != 1; });
-  return extents;
-}
-
 // Whether a finite value of one type may become infinite in the other.
 bool IsNarrower(DType to, DType from) {
   if (to == DType::kFloat16) return DTypeBytes(from) > 1 && from != DType::kFloat16;
@@ -245,9 +239,9 @@ void CheckSameNumbers(const std::string& column, const TensorView& from, const T
 }
 
 bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping) {
-  const std::vector<int64_t> a = WithoutOnes(have), b = WithoutOnes(want);
+  const Shape a = have.Squeezed(), b = want.Squeezed();
   if (a == b) return true;
-  return reshaping == Dataset::Reshaping::kFlatRows && have.elements() == want.elements() && (a.size() <= 1 || b.size() <= 1);
+  return reshaping == Dataset::Reshaping::kFlatRows && have.elements() == want.elements() && (a.rank() <= 1 || b.rank() <= 1);
 }
 
 namespace {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -51,13 +50,6 @@ KnownEffect KnownEffectOf(const Shape& shape, const Shape& scores, const Number&
 
 bool HidesByAFiniteNumber(const ScoreMask& mask) { return mask.condition != kNoValue && std::isfinite(mask.hidden); }
 
-// The extents of a value without those of 1.
-std::vector<int64_t> Squeezed(const Shape& shape) {
-  std::vector<int64_t> extents;
-  std::copy_if(shape.begin(), shape.end(), std::back_inserter(extents), [](int64_t extent) { return extent != 1; });
-  return extents;
-}
-
 }  // namespace
 
 bool HidesKeys(double number) { return number <= kHiddenScore; }
@@ -102,7 +94,7 @@ bool CausalMasks::PassMove(ValueId& id, Place& place) const {
     if (op[0] == 'E') {
       place = place.OfOperand(operand, result);
     } else {
-      if (Squeezed(result) != Squeezed(operand)) return false;
+      if (result.Squeezed() != operand.Squeezed()) return false;
       // Axes whose extents are not 1 follow each other in both shapes.
       std::vector<int> from(static_cast<size_t>(result.rank()), -1);
       for (int axis = 0, at = 0; axis < result.rank(); ++axis) {

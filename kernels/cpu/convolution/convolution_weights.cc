@@ -32,8 +32,7 @@ bool EqualCalls(const KernelCall& a, const KernelCall& b) {
 
 int64_t PartsFor(const KernelCall& call) {
   const Shape &x = call.inputs[0].shape, &y = call.inputs[1].shape, &w = call.outputs[0].shape;
-  const int64_t read = x.elements() + y.elements(), products = y.elements() * (w.elements() / w[0]);
-  return PartsOfWeightGradient(products, read, w.elements());
+  return PartsOfWeightGradient(ProductsOfWeightGradient(call), x.elements() + y.elements(), w.elements());
 }
 
 Part Images(const KernelCall& call, int64_t begin, int64_t end) {

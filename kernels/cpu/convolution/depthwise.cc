@@ -69,10 +69,7 @@ class DepthwiseGradWeight : public Kernel {
   int64_t taps() const { return depth_.taps * height_.taps * width_.taps; }
   // From one point of a row of x to the next.
   int64_t step() const { return times_ == 1 ? channels_ : chunk_; }
-  static int Threads(const KernelCall& call) {
-    const Shape &y = call.inputs[1].shape, &w = call.outputs[0].shape;
-    return ThreadsFor(y.elements() * (w.elements() / w[0]), kProductsPerThread, call.threads);
-  }
+  static int Threads(const KernelCall& call) { return ThreadsFor(ProductsOfWeightGradient(call), kProductsPerThread, call.threads); }
   static int64_t GroupsOf(const KernelCall& call) { return std::min(call.inputs[0].shape[0], kMaxGroups); }
   static int64_t TimesOf(const KernelCall& call) { return call.outputs[0].shape[0] / call.inputs[0].shape[1]; }
   // Whole channels of x.

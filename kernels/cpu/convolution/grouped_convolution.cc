@@ -12,6 +12,7 @@
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/convolution/convolution_desc.h"
 #include "kernels/cpu/convolution/small_groups.h"
+#include "kernels/cpu/convolution/weight_gradients.h"
 #include "kernels/cpu/convolution/window_axis.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
@@ -201,10 +202,7 @@ class GroupedGradWeight : public Kernel {
   }
 
  private:
-  static int Threads(const KernelCall& call) {
-    const Shape &y = call.inputs[1].shape, &w = call.outputs[0].shape;
-    return ThreadsFor(y.elements() * (w.elements() / w[0]), kGroupedProducts, call.threads);
-  }
+  static int Threads(const KernelCall& call) { return ThreadsFor(ProductsOfWeightGradient(call), kGroupedProducts, call.threads); }
   static int64_t XTiles(const GroupedSizes& n) { return CeilDiv(n.inputs, static_cast<int64_t>(BestLoops().panel_rows)); }
   static int64_t Tile(const GroupedSizes& n) { return BestLoops().panel_rows * n.panel; }
   static int64_t Rows(const GroupedSizes& n) { return std::clamp<int64_t>(kGroupedPoints / n.width.out, 1, n.height.out); }

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cpu/convolution/weight_gradients.h"
 #include "kernels/cpu/convolution/window_axis.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/parallel.h"
@@ -71,10 +72,7 @@ class SmallGroups : public Kernel {
   static int64_t Ssize(const std::vector<T>& list) {
     return static_cast<int64_t>(list.size());
   }
-  static int Threads(const KernelCall& call) {
-    const Shape &y = call.inputs[1].shape, &w = call.outputs[0].shape;
-    return ThreadsFor(y.elements() * (w.elements() / w[0]), kProductsPerThread, call.threads);
-  }
+  static int Threads(const KernelCall& call) { return ThreadsFor(ProductsOfWeightGradient(call), kProductsPerThread, call.threads); }
   static int64_t Sums(const Shape& w) { return w[w.rank() - 1] * w[1] * Lanes(); }
 
   void SumRows(const float* x, const float* dy, const std::vector<GroupedGradRow>& rows, float* sums) const {

@@ -11,6 +11,12 @@
 
 namespace gradloom {
 
+// The products that a gradient sums.
+inline int64_t ProductsOfWeightGradient(const KernelCall& call) {
+  const Shape &y = call.inputs[1].shape, &w = call.outputs[0].shape;
+  return y.elements() * (w.elements() / w[0]);
+}
+
 // The number of parts into which a gradient with this many products is divided, each summed by one thread, by shapes alone. `read`:
 // elements of x and dy, `sums`: of a part. A part needs 2^18 products to be worth its sums. There are at most four parts, and up to 32 as
 // long as their sums together are at most an eighth of what is read.
