@@ -70,7 +70,7 @@ class Simulator {
     result_.samples = entry.batch;
     std::map<int, std::pair<int, int>> ranks;  // by program: a rank that runs it, and the number of such ranks
     if (devices > 0) {
-      const std::set<int> replica = CopyOfModel(entry, 0);
+      const std::set<int> replica = CopyOfModel(entry);
       const int each = static_cast<int>(replica.size());
       if (devices % each != 0) {
         throw Error(

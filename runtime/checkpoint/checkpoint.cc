@@ -200,10 +200,10 @@ Tensor Checkpoint::Read(const std::string& name) const {
   return file->second->Read(name);
 }
 
-Checkpoint Checkpoint::FromFile(const std::string& path, int64_t limit_bytes) {
+Checkpoint Checkpoint::FromFile(const std::string& path) {
   Checkpoint checkpoint;
   checkpoint.folder_ = path;
-  checkpoint.stored_ = std::make_unique<const WeightFiles>(path, limit_bytes, kMaxTensors);
+  checkpoint.stored_ = std::make_unique<const WeightFiles>(path, kLimitBytes, kMaxTensors);
   checkpoint.types_ = checkpoint.stored_->types();
   checkpoint.ReadMetadata(checkpoint.stored_->metadata());
   // Before anything is done with the other tensors.

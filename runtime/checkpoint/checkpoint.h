@@ -34,7 +34,7 @@ class Checkpoint {
   // One safetensors file with a whole checkpoint (WriteCheckpointFile), or with weights only: any file without a manifest in its metadata.
   // A path may also name an index, whose shards have weights only. Tensors stay in the files; those of a whole checkpoint are read once
   // now, to verify them. `where` names the file in errors, which are as above, and those of WeightFiles.
-  static Checkpoint FromFile(const std::string& path, int64_t limit_bytes = kLimitBytes);
+  static Checkpoint FromFile(const std::string& path);
   static Checkpoint FromBytes(std::string bytes, const std::string& where);
 
   // The folder or file.

@@ -135,20 +135,20 @@ void CheckBytes(int64_t file_bytes, const Head& head, const std::string& path) {
 
 }  // namespace
 
-std::optional<StoredArray> OpenIdx(const std::string& path, const CopyRule& copies, int64_t limit_bytes) {
-  UnpackedFile unpacked(path, limit_bytes);
+std::optional<StoredArray> OpenIdx(const std::string& path, const CopyRule& copies) {
+  UnpackedFile unpacked(path);
   const Head head = ReadHead(unpacked);
   if (unpacked.packed() && !copies.Copies(head.dtype, head.shape)) return std::nullopt;
   if (unpacked.packed()) return Unpack(unpacked, head);
-  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
+  const auto file = std::make_shared<const InputFile>(path, kDataLimitBytes);
   CheckBytes(file->bytes(), head, path);
   return StoredArray{head.dtype, true, head.shape, [file, start = head.head_bytes](int64_t offset, void* out, int64_t bytes) {
                        file->ReadAt(start + offset, out, bytes);
                      }};
 }
 
-TensorView IdxType(const std::string& path, int64_t limit_bytes) {
-  UnpackedFile file(path, limit_bytes);
+TensorView IdxType(const std::string& path) {
+  UnpackedFile file(path);
   const Head head = ReadHead(file);
   if (!file.packed()) CheckBytes(file.file_bytes(), head, path);
   return {head.dtype, head.shape, nullptr};

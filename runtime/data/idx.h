@@ -18,10 +18,10 @@ Tensor ReadIdx(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // Opens the array of a file, which stays open. A gzipped one is copied by this call (SpillBuffer) if the rule says so; nullopt if it does
 // not. Throws like ReadIdx.
-std::optional<StoredArray> OpenIdx(const std::string& path, const CopyRule& copies, int64_t limit_bytes = kDataLimitBytes);
+std::optional<StoredArray> OpenIdx(const std::string& path, const CopyRule& copies);
 
 // The type of the array in a file, of which no element is read. Throws like ReadIdx, as far as the header and the size of the file tell.
-TensorView IdxType(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
+TensorView IdxType(const std::string& path);
 
 // Whether a name is that of an IDX file: "x.idx", "train-images-idx3-ubyte", either with ".gz".
 bool IsIdxName(const std::string& path);

@@ -327,13 +327,13 @@ Tensor ReadNpy(const std::string& path, int64_t limit_bytes) {
   return ReadNpyFrom(InOrder(file), file.bytes(), Escaped(path, 4096));
 }
 
-TensorView NpyType(const std::string& path, int64_t limit_bytes) {
-  const InputFile file(path, limit_bytes);
+TensorView NpyType(const std::string& path) {
+  const InputFile file(path, kDataLimitBytes);
   return ReadNpyTypeFrom(InOrder(file), file.bytes(), Escaped(path, 4096));
 }
 
-std::optional<StoredArray> OpenNpy(const std::string& path, const CopyRule& copies, int64_t limit_bytes) {
-  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
+std::optional<StoredArray> OpenNpy(const std::string& path, const CopyRule& copies) {
+  const auto file = std::make_shared<const InputFile>(path, kDataLimitBytes);
   NpyHead head = ReadNpyHead(InOrder(*file), file->bytes(), Escaped(path, 4096));
   if (head.column_major && !copies.Copies(head.array.dtype, head.array.shape)) return std::nullopt;
   head.array.read = [file, start = head.bytes](int64_t offset, void* out, int64_t bytes) { file->ReadAt(start + offset, out, bytes); };

@@ -21,10 +21,10 @@ Tensor ReadNpy(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // Opens the array of a file, which stays open. One in Fortran order is copied by this call (SpilledRowMajor) if the rule says so; nullopt
 // if it does not. Throws like ReadNpy.
-std::optional<StoredArray> OpenNpy(const std::string& path, const CopyRule& copies, int64_t limit_bytes = kDataLimitBytes);
+std::optional<StoredArray> OpenNpy(const std::string& path, const CopyRule& copies);
 
 // The type of the array in a file, of which no element is read; kString for text. Throws like ReadNpy, but not for text.
-TensorView NpyType(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
+TensorView NpyType(const std::string& path);
 
 // The same for arrays inside other files. `read` returns exactly the requested number of bytes, at least 1, or throws; `bytes` is the size
 // of the whole array file; `where` names it in errors.

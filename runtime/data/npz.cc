@@ -247,7 +247,7 @@ struct CheckedArchive {
   std::vector<EntryInfo> entries;
 };
 
-CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
+CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes = kDataLimitBytes) {
   const InputFile file(path, limit_bytes);
   const std::string where = Escaped(path, 4096);
   const int fd = ::fcntl(file.fd(), F_DUPFD_CLOEXEC, 0);
@@ -392,8 +392,8 @@ std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes) 
 namespace {
 
 // `names`: null: all.
-std::map<std::string, TensorView> TypesOf(const std::string& path, const std::set<std::string>* names, int64_t limit_bytes) {
-  const CheckedArchive file = OpenArchive(path, limit_bytes);
+std::map<std::string, TensorView> TypesOf(const std::string& path, const std::set<std::string>* names) {
+  const CheckedArchive file = OpenArchive(path);
   std::map<std::string, TensorView> types;
   for (const EntryInfo& info : file.entries) {
     if (names != nullptr && !names->contains(info.name)) continue;
@@ -407,21 +407,19 @@ std::map<std::string, TensorView> TypesOf(const std::string& path, const std::se
 
 }  // namespace
 
-std::map<std::string, TensorView> NpzTypes(const std::string& path, int64_t limit_bytes) { return TypesOf(path, nullptr, limit_bytes); }
+std::map<std::string, TensorView> NpzTypes(const std::string& path) { return TypesOf(path, nullptr); }
 
-std::map<std::string, TensorView> NpzTypes(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes) {
-  return TypesOf(path, &names, limit_bytes);
-}
+std::map<std::string, TensorView> NpzTypes(const std::string& path, const std::set<std::string>& names) { return TypesOf(path, &names); }
 
-std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, const CopyRule& copies, int64_t limit_bytes) {
-  const CheckedArchive checked = OpenArchive(path, limit_bytes);
+std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, const CopyRule& copies) {
+  const CheckedArchive checked = OpenArchive(path);
   const auto info =
       std::find_if(checked.entries.begin(), checked.entries.end(), [&](const EntryInfo& entry) { return entry.name == name; });
   if (info == checked.entries.end()) return std::nullopt;
   const std::string place = PlaceOf(*info, Escaped(path, 4096));
   const auto unpacked = [&] { return UnpackEntry(checked.archive.get(), *info, copies, Escaped(path, 4096)); };
   if (info->compressed) return unpacked();
-  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
+  const auto file = std::make_shared<const InputFile>(path, kDataLimitBytes);
   const int64_t begin = FindStored(*file, info->index, info->bytes);
   if (begin < 0) return unpacked();
   int64_t at = begin;

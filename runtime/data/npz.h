@@ -35,14 +35,12 @@ std::vector<std::string> NpzNames(const std::string& path, int64_t limit_bytes =
 
 // The types of all arrays, or of those of these names that exist: kString for text. Unpacks only their headers, and compares no checksums.
 // Throws like ReadNpz.
-std::map<std::string, TensorView> NpzTypes(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
-std::map<std::string, TensorView> NpzTypes(const std::string& path, const std::set<std::string>& names,
-                                           int64_t limit_bytes = kDataLimitBytes);
+std::map<std::string, TensorView> NpzTypes(const std::string& path);
+std::map<std::string, TensorView> NpzTypes(const std::string& path, const std::set<std::string>& names);
 
 // Opens one array of a file, which stays open; nullopt if there is none of this name. Checksums are not compared. A compressed array, or
 // one in Fortran order, is copied by this call (SpillBuffer) if the rule says so; nullopt if it does not. Throws like ReadNpz.
-std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, const CopyRule& copies,
-                                   int64_t limit_bytes = kDataLimitBytes);
+std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, const CopyRule& copies);
 
 // Writes arrays uncompressed, or deflated with `compress`; the same content gives the same bytes. Throws like NpyHeader and AtomicFile, and
 // Error(kData) for a name that ReadNpz would refuse.

@@ -62,8 +62,8 @@ std::vector<uint16_t> ReadTokens(const std::string& path, int64_t limit_bytes) {
   return tokens;
 }
 
-StoredArray OpenTokens(const std::string& path, int64_t limit_bytes) {
-  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
+StoredArray OpenTokens(const std::string& path) {
+  const auto file = std::make_shared<const InputFile>(path, kDataLimitBytes);
   const Place place = FindTokens(*file);
   return {DType::kUint16, false, Shape{place.tokens},
           [file, start = place.start](int64_t offset, void* out, int64_t bytes) { file->ReadAt(start + offset, out, bytes); }};

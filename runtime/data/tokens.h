@@ -16,7 +16,7 @@ namespace gradloom {
 std::vector<uint16_t> ReadTokens(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
 
 // The same for a file that stays open, as one axis. Throws like ReadTokens.
-StoredArray OpenTokens(const std::string& path, int64_t limit_bytes = kDataLimitBytes);
+StoredArray OpenTokens(const std::string& path);
 
 // Training data for a language model: windows of `length` tokens, one after another, and for each token the one that follows it.
 struct TokenWindows {

@@ -50,9 +50,9 @@ int Plan::FindState(const std::string& name) const {
   return -1;
 }
 
-std::set<int> CopyOfModel(const Entry& entry, int rank) {
-  std::set<int> copy{rank};
-  for (std::vector<int> open{rank}; !open.empty();) {
+std::set<int> CopyOfModel(const Entry& entry) {
+  std::set<int> copy{0};
+  for (std::vector<int> open{0}; !open.empty();) {
     const int at = open.back();
     open.pop_back();
     for (int peer : entry.ranks[static_cast<size_t>(at)].peers) {

@@ -353,8 +353,8 @@ struct Plan {
   bool HasPartialState() const;
 };
 
-// The ranks that hold one copy of the model: `rank`, and those that are connected to it by transfers, directly or through others.
-std::set<int> CopyOfModel(const Entry& entry, int rank);
+// The ranks that hold the first copy of the model: rank 0, and those that are connected to it by transfers, directly or through others.
+std::set<int> CopyOfModel(const Entry& entry);
 
 // Whether `plan` has the states of `base` at the same places and offsets of the same ranks, perhaps with others after them.
 bool KeepsState(const Plan& plan, const Plan& base);

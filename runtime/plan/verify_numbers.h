@@ -66,8 +66,8 @@ class ValueNumbers {
  public:
   // The value of this key. It is own if any of the values in the key is.
   Value Of(const ValueKey& key) { return {NumberOf(key.text_), key.own_}; }
-  // A value that equals no other one.
-  Value Fresh(bool own) { return {next_++, own}; }
+  // A value that equals no other one. It is own.
+  Value Fresh() { return {next_++, true}; }
   // A scalar, as a constant of the plan or of a pointwise operator.
   Value Number(float value);
 

@@ -177,7 +177,7 @@ class SharingCheck : EntryRanks {
             return;
           }
         }
-        Write(flow.values, instruction.uses[0].buffer, flow.forced == flow.next ? numbers_.Fresh(true) : Received(flow, index));
+        Write(flow.values, instruction.uses[0].buffer, flow.forced == flow.next ? numbers_.Fresh() : Received(flow, index));
       } else if (instruction.kind == InstructionKind::kCollective) {
         Collect(flow, index);
       } else {
@@ -207,7 +207,7 @@ class SharingCheck : EntryRanks {
       Flow& sender = FlowOf(source.rank);
       Value sent = Read(sender, sender.values, sender.values.of.instructions[static_cast<size_t>(source.send)].uses[0].buffer);
       if (sent.own && !sender.alone) sent = numbers_.Of(ValueKey("of a rank").Add(static_cast<int64_t>(source.rank)).Add(sent));
-      if (received.number >= 0 && received.number != sent.number) return numbers_.Fresh(true);
+      if (received.number >= 0 && received.number != sent.number) return numbers_.Fresh();
       received = {sent.number, false};
     }
     return received;
@@ -272,7 +272,7 @@ class SharingCheck : EntryRanks {
       case Arena::kInput:
       case Arena::kTransient: break;
     }
-    return numbers_.Fresh(true);
+    return numbers_.Fresh();
   }
 
   Value ConstantAt(const Flow& flow, const Buffer& buffer) {
@@ -344,7 +344,7 @@ class SharingCheck : EntryRanks {
 
   Value ValueOf(const Shared& shared, const Bytes& bytes) {
     const auto found = shared.find(bytes);
-    return found == shared.end() ? numbers_.Fresh(true) : found->second;
+    return found == shared.end() ? numbers_.Fresh() : found->second;
   }
 
   Value OperandOf(const Flow& flow, const Values& values, const Instruction& instruction, size_t use) {

@@ -84,7 +84,7 @@ int Simulate(const Flags& flags) {
                   SimulationSummary(plan, simulated.batch).c_str());
       if (!flags.devices.empty()) {
         std::printf("%lld samples %s:\n%8s %14s %16s %12s %12s\n", static_cast<long long>(entry.ranks[0].shard_length),
-                    CopyOfModel(entry, 0).size() == 1 ? "a device" : "a copy of the model", "devices", "step", "samples/s", "exposed",
+                    CopyOfModel(entry).size() == 1 ? "a device" : "a copy of the model", "devices", "step", "samples/s", "exposed",
                     "efficiency");
       }
       continue;

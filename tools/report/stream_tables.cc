@@ -13,6 +13,9 @@
 namespace gradloom {
 namespace {
 
+// Instructions of the critical path that are listed.
+constexpr size_t kLongest = 5;
+
 std::string Padded(const std::string& text, size_t width) {
   return text.size() >= width ? text : text + std::string(width - text.size(), ' ');
 }
@@ -95,7 +98,7 @@ std::map<PlanPhase, double> SecondsByPhase(const Program& program, const Simulat
   return seconds;
 }
 
-std::string SimulationSummary(const Plan& plan, const Simulation& simulation, size_t longest) {
+std::string SimulationSummary(const Plan& plan, const Simulation& simulation) {
   std::string text;
   for (const SimulatedProgram& simulated : simulation.programs) {
     const Program& program = plan.programs[static_cast<size_t>(simulated.program)];
@@ -127,7 +130,7 @@ std::string SimulationSummary(const Plan& plan, const Simulation& simulation, si
   }
   text += "critical path of " + std::to_string(critical.size()) + " instructions, the longest:\n";
   std::stable_sort(critical.begin(), critical.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
-  if (critical.size() > longest) critical.resize(longest);
+  if (critical.size() > kLongest) critical.resize(kLongest);
   const auto instruction_of = [&](const Part& part) -> const Instruction& {
     const int program = simulation.programs[static_cast<size_t>(part.runner)].program;
     return plan.programs[static_cast<size_t>(program)].instructions[static_cast<size_t>(part.instruction)];

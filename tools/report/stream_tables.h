@@ -18,7 +18,7 @@ std::map<PlanPhase, double> SecondsByPhase(const Program& program, const Simulat
 
 // Summarizes a simulated step: the time of each phase, the utilization of each stream, exposed communication, and the longest instructions
 // of the critical path.
-std::string SimulationSummary(const Plan& plan, const Simulation& simulation, size_t longest = 5);
+std::string SimulationSummary(const Plan& plan, const Simulation& simulation);
 
 // "12.34 ms", "21.4 s": four significant digits.
 std::string Milliseconds(double seconds);

@@ -260,21 +260,6 @@ std::map<std::string, Tensor> ReadAll(const TrainedValues& values) {
   return all;
 }
 
-std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form) {
-  const TrainedValues all = WithTied(info, ValuesOf(values));
-  SeparateElements elements;
-  onnx::ModelProto model = WithValues(Parse(info), info, all, elements);
-  if (form == ModelForm::kInference) ToInferenceForm(model);
-  TakeLarge(model, elements);
-  const SerializedModel serialized(model, elements);
-  CheckSize(serialized, info.name);
-  RequireHostMemory(serialized.bytes(), "the exported model", Escaped(info.name, 1000), "export it to a file");
-  std::string bytes;
-  bytes.reserve(static_cast<size_t>(serialized.bytes()));
-  serialized.Write([&](const void* data, int64_t count) { bytes.append(static_cast<const char*>(data), static_cast<size_t>(count)); });
-  return bytes;
-}
-
 void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std::string& path, const ExportOptions& options) {
   const TrainedValues all = WithTied(info, values);
   int64_t bytes = static_cast<int64_t>(info.bytes.size());

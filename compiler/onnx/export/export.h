@@ -56,9 +56,6 @@ void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
                    const ExportOptions& options = {});
 
-// The same to memory, always as one file, of at most 2 GiB. Throws Error(kResource) if there is no memory for it.
-std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form = ModelForm::kInference);
-
 // Stands for an extent of a target that has no name.
 inline constexpr char kUnnamedExtent[] = "?";
 

@@ -87,7 +87,7 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
     fewer.control = {};
     fewer.recipe.devices = count;
     // A model that was cut to fit needs all of its devices.
-    const bool whole = count % static_cast<int>(CopyOfModel(plan.entries[static_cast<size_t>(entry)], 0).size()) != 0;
+    const bool whole = count % static_cast<int>(CopyOfModel(plan.entries[static_cast<size_t>(entry)]).size()) != 0;
     if (whole && options.recipe.memory_limit > 0) continue;
     if (whole || count <= options.recipe.gather_to) fewer.recipe.PlaceTogether();
     if (count <= options.recipe.gather_to) fewer.recipe.gather_to = -1;
