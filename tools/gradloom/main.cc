@@ -13,6 +13,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -83,69 +84,103 @@ bool IsFlag(std::string_view word) {
   return word.starts_with("--") || (word.size() == 2 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])) != 0);
 }
 
-// Converts a usage error from CLI11 to an Error.
-Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words) {
-  const auto used = app.get_subcommands();
-  if (words.empty()) return Error(ErrorCode::kConfig, "no verb given", "", "verbs: " + VerbList() + "   see: gradloom --help");
-  if (used.empty() && !words[0].starts_with("-")) return UnknownVerb(words[0]);
-  const CLI::App& verb = used.empty() ? app : *used.front();
-  const std::string see = used.empty() ? "see: gradloom --help" : "see: gradloom " + verb.get_name() + " --help";
-  std::vector<std::string> flags;
-  for (const CLI::Option* option : verb.get_options()) {
-    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
-  }
-  for (const std::string& word : words) {
-    // The rest belongs to the launched command.
-    if (word == "--") break;
-    const std::string flag = word.substr(0, word.find('='));
-    if (!IsFlag(flag) || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
-    const std::string near = flag.size() == 2 ? "" : NearFlag(flag, flags);
-    // torchrun passes on everything after the program; here a separator is required.
-    const bool unmarked = verb.get_name() == "launch" && std::find(words.begin(), words.end(), "--") == words.end();
-    return Error(ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
-                 DidYouMean(near, (unmarked ? "write -- before the launched command   " : "") + see));
-  }
-  if (verb.get_name() == "launch" && words.size() > 1) {
-    if (const std::string help = HelpForCount(words[1]); !help.empty()) {
-      return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(words[1]) + "'", "", help + "   " + see);
+// A command line that CLI11 refuses.
+class Misuse {
+ public:
+  Misuse(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words)
+      : error_(error), app_(app), words_(words), verb_(app.get_subcommands().empty() ? app : *app.get_subcommands().front()) {
+    see_ = names_verb() ? "see: gradloom " + verb_.get_name() + " --help" : "see: gradloom --help";
+    for (const CLI::Option* option : verb_.get_options()) {
+      for (const std::string& name : option->get_lnames()) flags_.push_back("--" + name);
+      for (const std::string& name : option->get_snames()) flags_.push_back("-" + name);
     }
   }
-  std::vector<std::string> left = app.remaining(true);
-  // CLI11 also reports the separator itself as a remaining word.
-  std::erase(left, "--");
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
+
+  // What is wrong, in the order in which it helps most.
+  Error ToError() const {
+    if (words_.empty()) return Refused("no verb given", "verbs: " + VerbList() + "   see: gradloom --help");
+    if (!names_verb() && !words_[0].starts_with("-")) return UnknownVerb(words_[0]);
+    for (const auto find : {&Misuse::UnknownFlag, &Misuse::LaunchedCount, &Misuse::ExtraArgument, &Misuse::MissingValue}) {
+      if (std::optional<Error> found = (this->*find)()) return *std::move(found);
+    }
+    return MissingArgument();
+  }
+
+ private:
+  static Error Refused(const std::string& what, const std::string& help) { return Error(ErrorCode::kConfig, what, "", help); }
+  bool names_verb() const { return &verb_ != &app_; }
+  bool launches() const { return verb_.get_name() == "launch"; }
+  bool has_flag(const std::string& flag) const { return std::find(flags_.begin(), flags_.end(), flag) != flags_.end(); }
+
+  std::optional<Error> UnknownFlag() const {
+    for (const std::string& word : words_) {
+      // The rest belongs to the launched command.
+      if (word == "--") break;
+      const std::string flag = word.substr(0, word.find('='));
+      if (!IsFlag(flag) || has_flag(flag)) continue;
+      const std::string near = flag.size() == 2 ? "" : NearFlag(flag, flags_);
+      // torchrun passes on everything after the program; here a separator is required.
+      const bool unmarked = launches() && std::find(words_.begin(), words_.end(), "--") == words_.end();
+      return Refused("unknown flag '" + Escaped(flag) + "'" + (names_verb() ? " of gradloom " + verb_.get_name() : ""),
+                     DidYouMean(near, (unmarked ? "write -- before the launched command   " : "") + see_));
+    }
+    return std::nullopt;
+  }
+
+  // `gradloom launch 4`
+  std::optional<Error> LaunchedCount() const {
+    const std::string help = launches() && words_.size() > 1 ? HelpForCount(words_[1]) : "";
+    if (help.empty()) return std::nullopt;
+    return Refused("unexpected argument '" + Escaped(words_[1]) + "'", help + "   " + see_);
+  }
+
+  std::optional<Error> ExtraArgument() const {
+    std::vector<std::string> left = app_.remaining(true);
+    // CLI11 also reports the separator itself as a remaining word.
+    std::erase(left, "--");
+    if (dynamic_cast<const CLI::ExtrasError*>(&error_) == nullptr || left.empty()) return std::nullopt;
     const std::string& word = left.front();
-    const bool lacks_data = std::find(flags.begin(), flags.end(), "--data") != flags.end() &&
-                            std::none_of(words.begin(), words.end(), [](const std::string& one) { return one.starts_with("--data"); });
-    if (lacks_data && !word.starts_with("-")) {
-      return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(word, 4096) + "'", "",
-                   "pass data with --data: --data " + ShellWord(word) + "   " + see);
-    }
-    if (words[0] == word && std::find(flags.begin(), flags.end(), word) != flags.end()) {
-      return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(word) + "' before " + verb.get_name(), "",
-                   "write flags after the verb: gradloom " + verb.get_name() + " " + Escaped(word) + "   " + see);
+    const std::string what = "unexpected argument '" + Escaped(word, 4096) + "'";
+    const bool lacks_data =
+        has_flag("--data") && std::none_of(words_.begin(), words_.end(), [](const std::string& one) { return one.starts_with("--data"); });
+    if (lacks_data && !word.starts_with("-")) return Refused(what, "pass data with --data: --data " + ShellWord(word) + "   " + see_);
+    if (words_[0] == word && has_flag(word)) {
+      return Refused("unexpected argument '" + Escaped(word) + "' before " + verb_.get_name(),
+                     "write flags after the verb: gradloom " + verb_.get_name() + " " + Escaped(word) + "   " + see_);
     }
     // Usually an unquoted pattern that the shell has expanded.
     const std::string help = word.starts_with("-")
                                  ? "write a file of this name as ./" + Escaped(word, 4096) + "; words after -- are not flags   "
                                  : "a flag takes one argument; quote a pattern for several files: --data 'train/*.csv'   ";
-    return Error(ErrorCode::kConfig, "unexpected argument '" + Escaped(word, 4096) + "'", "", help + see);
+    return Refused(what, help + see_);
   }
-  if (const std::string said = error.what(); error.get_name() == "ArgumentMismatch" && said.starts_with("-")) {
-    return Error(ErrorCode::kConfig, Escaped(said.substr(0, said.find(':'))) + " needs a value", "", see);
+
+  std::optional<Error> MissingValue() const {
+    const std::string said = error_.what();
+    if (error_.get_name() != "ArgumentMismatch" || !said.starts_with("-")) return std::nullopt;
+    return Refused(Escaped(said.substr(0, said.find(':'))) + " needs a value", see_);
   }
-  const auto example = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& one) { return one.name == verb.get_name(); });
-  const bool lacks = error.get_name() == "RequiredError" && example != std::end(kVerbs);
-  const std::string help = (lacks ? std::string("for example: ") + example->example + "   " : "") + see;
-  for (const CLI::Option* option : verb.get_options()) {
-    if (!lacks || !option->get_positional() || !option->get_required() || option->count() > 0) continue;
-    return Error(ErrorCode::kConfig,
-                 "gradloom " + verb.get_name() + " lacks its argument '" + option->get_name() + "': " + option->get_description(), "",
-                 help);
+
+  // Or what CLI11 says, if it is something else.
+  Error MissingArgument() const {
+    const auto example = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& one) { return one.name == verb_.get_name(); });
+    const bool lacks = error_.get_name() == "RequiredError" && example != std::end(kVerbs);
+    const std::string help = (lacks ? std::string("for example: ") + example->example + "   " : "") + see_;
+    for (const CLI::Option* option : verb_.get_options()) {
+      if (!lacks || !option->get_positional() || !option->get_required() || option->count() > 0) continue;
+      return Refused("gradloom " + verb_.get_name() + " lacks its argument '" + option->get_name() + "': " + option->get_description(),
+                     help);
+    }
+    return Refused(Escaped(error_.what()), help);
   }
-  return Error(ErrorCode::kConfig, Escaped(error.what()), "", help);
-}
+
+  const CLI::ParseError& error_;
+  const CLI::App& app_;
+  const std::vector<std::string>& words_;
+  const CLI::App& verb_;  // the program itself if no verb was recognized
+  std::string see_;
+  std::vector<std::string> flags_;  // of the verb
+};
 
 // torch.distributed.launch puts it before all arguments of the script, so with `gradloom "$@"` it comes before the verb.
 bool IsLocalRank(std::string_view word) { return word.starts_with("--local-rank=") || word.starts_with("--local_rank="); }
@@ -223,7 +258,7 @@ int Run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    throw UsageError(error, app, words);
+    throw Misuse(error, app, words).ToError();
   }
   SetVerbosity(common.quiet ? Verbosity::kQuiet : common.verbose ? Verbosity::kVerbose : Verbosity::kNormal);
   if (!common.log_file.empty()) SetStderrLines(StderrLinesAreJson(), common.log_file);

@@ -455,6 +455,32 @@ Tensor RowsOf(const Tensor& tensor, const Fetch& fetch, int64_t batch) {
   return moves ? WithSamplesFirst({tensor.dtype(), shape, tensor.data()}, axis) : tensor.Reshaped(shape);
 }
 
+// The outputs of a batch, by `names`, which this sets. `predictions.moved` gets what RowsOf does.
+std::vector<Tensor> OutputsOf(const std::map<std::string, Tensor>& fetched, const Entry& entry, std::vector<std::string>& names,
+                              Predictions& predictions) {
+  std::vector<Tensor> outputs;
+  names.clear();
+  for (const auto& [name, tensor] : fetched) {
+    names.push_back(name);
+    const Fetch& fetch = *std::find_if(entry.fetches.begin(), entry.fetches.end(), [&](const Fetch& of) { return of.name == name; });
+    outputs.push_back(RowsOf(tensor, fetch, entry.batch));
+    const int added = outputs.back().shape().rank() - tensor.shape().rank();
+    if (fetch.batch_axis > 0 || added > 0) predictions.moved[name] = {fetch.batch_axis, added};
+  }
+  return outputs;
+}
+
+// Throws unless an output's rows for a batch can follow those for the first one. `where`: the data, which has `all` rows.
+void CheckJoins(const std::string& output, const Shape& shape, int64_t batch, const Shape& first, int64_t all, const std::string& where) {
+  const bool by_row = shape.rank() > 0 && shape[0] == batch;
+  if (by_row && HaveEqualRows(first, shape)) return;
+  const std::string why = by_row ? ", and " + first.ToString() + " for the first one" : ": it has no row per sample";
+  throw Error(ErrorCode::kConfig,
+              "output '" + Escaped(output) + "' is " + shape.ToString() + " for a batch of " + std::to_string(batch) + why +
+                  ", so batches cannot be concatenated",
+              Escaped(where, 4096), "use --batch " + std::to_string(all) + " to predict all rows at once");
+}
+
 // Whether a transform of images, which is kept as a text, computes with their numbers instead of moving pixels.
 bool IsArithmetic(const std::string& row_transform) {
   return row_transform.starts_with("scale ") || row_transform.starts_with("normalize ");
@@ -523,17 +549,7 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   std::vector<std::string> names;  // of a batch over all processes
   const auto compute = [&](int64_t own) {
     const std::map<std::string, Tensor> fetched = session.Predict(batches.Get(own));
-    const Entry& entry = session.plan().entries[static_cast<size_t>(session.last_entry())];
-    std::vector<Tensor> computed;
-    names.clear();
-    for (const auto& [name, tensor] : fetched) {
-      names.push_back(name);
-      const Fetch& fetch = *std::find_if(entry.fetches.begin(), entry.fetches.end(), [&](const Fetch& of) { return of.name == name; });
-      computed.push_back(RowsOf(tensor, fetch, entry.batch));
-      const int added = computed.back().shape().rank() - tensor.shape().rank();
-      if (fetch.batch_axis > 0 || added > 0) predictions.moved[name] = {fetch.batch_axis, added};
-    }
-    return computed;
+    return OutputsOf(fetched, session.plan().entries[static_cast<size_t>(session.last_entry())], names, predictions);
   };
   std::map<std::string, Shape> shapes;  // of the first batch
   int64_t first_row = 0;
@@ -542,18 +558,10 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
     Predictions of_batch;
     of_batch.moved = predictions.moved;
     for (size_t k = 0; k < names.size(); ++k) {
-      const Tensor& tensor = computed[k];
-      const bool by_row = tensor.shape().rank() > 0 && tensor.shape()[0] == shared.size(i);
-      const Shape& first = shapes.emplace(names[k], tensor.shape()).first->second;
-      const bool joins = by_row && HaveEqualRows(first, tensor.shape());
-      if (!joins && shared.count() > 1) {
-        const std::string why = by_row ? ", and " + first.ToString() + " for the first one" : ": it has no row per sample";
-        throw Error(ErrorCode::kConfig,
-                    "output '" + Escaped(names[k]) + "' is " + tensor.shape().ToString() + " for a batch of " +
-                        std::to_string(shared.size(i)) + why + ", so batches cannot be concatenated",
-                    Escaped(data, 4096), "use --batch " + std::to_string(rows.rows()) + " to predict all rows at once");
-      }
-      of_batch.outputs.emplace(names[k], tensor);
+      const Shape& shape = computed[k].shape();
+      const Shape& first = shapes.emplace(names[k], shape).first->second;
+      if (shared.count() > 1) CheckJoins(names[k], shape, shared.size(i), first, rows.rows(), data);
+      of_batch.outputs.emplace(names[k], computed[k]);
     }
     // Now, because the scores of all rows may not fit into the memory, and their classes do.
     if (form.target_units) UndoTransforms(transformed, of_batch);
