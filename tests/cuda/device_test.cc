@@ -170,6 +170,21 @@ TEST_F(DeviceCalls, ReleasingInAnotherThreadMakesNoContext) {
   EXPECT_EQ(emulated::Contexts(), std::set<int>{1});
 }
 
+// After an error, each group is ended in a thread of its own.
+TEST_F(DeviceCalls, EndingAGroupInAnotherThreadMakesNoContext) {
+  emulated::Reset({.devices = 3, .seed = 5});
+  const auto first = CudaPlatform()->Open(1), second = CudaPlatform()->Open(2);
+  Device* const members[] = {first.get(), second.get()};
+  for (const bool aborts : {true, false}) {
+    std::unique_ptr<DeviceGroup> group = CudaPlatform()->NewGroup(members);
+    std::thread([&] {
+      if (aborts) group->Abort();
+      group.reset();
+    }).join();
+    EXPECT_EQ(emulated::Contexts(), (std::set<int>{1, 2})) << aborts;
+  }
+}
+
 // Whatever another library makes next in this thread, it makes on the thread's current device.
 TEST_F(DeviceCalls, TheCallersDeviceIsRestored) {
   RestoreCurrentDevice();  // what earlier tests left

@@ -3,6 +3,7 @@
 // communicators of the others report an error. If a process is stopped, the others wait for it until they abort. Collectives in a different
 // order than on other members are an error, and so are those that not all processes capture. As with NCCL's NCCL_RUNTIME_CONNECT, processes
 // connect in the first operation: the communicator stays in progress until all have issued it.
+#include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -422,6 +423,13 @@ struct ncclComm {
 namespace gradloom::emulated {
 namespace {
 
+// NCCL makes the communicator's device current, and then the caller's again, which makes a context there.
+void RestoreCurrent() {
+  int device = 0;
+  cudaGetDevice(&device);
+  cudaSetDevice(device);
+}
+
 ncclResult_t Queue(ncclComm_t comm, Kind kind, int root, ncclDataType_t type, size_t read, size_t write, const void* from, void* to,
                    cudaStream_t stream) {
   DType dtype = DType::kUint8;
@@ -488,12 +496,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  RestoreCurrent();
   comm->clique->AwaitGraphs();
   delete comm;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  RestoreCurrent();
   comm->clique->Abort();
   TheGroup().aborted.push_back(comm->clique);
   delete comm;

@@ -84,16 +84,14 @@ void LeaveGraphsUnmixed() { setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0); }
 
 class NcclGroup : public DeviceGroup {
  public:
-  explicit NcclGroup(std::span<Device* const> members) : members_(members.begin(), members.end()), communicators_(members.size()) {
+  explicit NcclGroup(std::span<Device* const> members) : ordinals_(OrdinalsOf(members)), communicators_(members.size()) {
     LeaveGraphsUnmixed();
-    std::vector<int> ordinals;
-    for (Device* member : members_) ordinals.push_back(member->ordinal());
-    CheckNccl(ncclCommInitAll(communicators_.data(), static_cast<int>(ordinals.size()), ordinals.data()), "ncclCommInitAll");
+    CheckNccl(ncclCommInitAll(communicators_.data(), static_cast<int>(ordinals_.size()), ordinals_.data()), "ncclCommInitAll");
   }
 
   // The communicators are non-blocking: no NCCL call waits for other processes, which may have ended. Progress is polled instead.
   NcclGroup(std::span<Device* const> members, const DistributedGroup& distributed)
-      : members_(members.begin(), members.end()), communicators_(members.size()), waiting_(distributed.waiting) {
+      : ordinals_(OrdinalsOf(members)), communicators_(members.size()), waiting_(distributed.waiting) {
     LeaveGraphsUnmixed();
     ncclUniqueId id;
     GRADLOOM_CHECK(distributed.id.size() == sizeof id.internal && distributed.positions.size() == members.size());
@@ -102,8 +100,8 @@ class NcclGroup : public DeviceGroup {
     config.blocking = 0;
     try {
       Asking asking;
-      for (size_t m = 0; m < members_.size(); ++m) {
-        GRADLOOM_CUDA(UseDevice(members_[m]->ordinal()));
+      for (size_t m = 0; m < ordinals_.size(); ++m) {
+        GRADLOOM_CUDA(UseDevice(ordinals_[m]));
         CheckNccl(ncclCommInitRankConfig(&communicators_[m], distributed.size, id, distributed.positions[m], &config),
                   "ncclCommInitRankConfig");
       }
@@ -121,9 +119,7 @@ class NcclGroup : public DeviceGroup {
     if (waiting_) {
       Abort();
     } else if (!ended_) {
-      for (ncclComm_t communicator : communicators_) {
-        if (communicator != nullptr) ncclCommDestroy(communicator);
-      }
+      EndAll(ncclCommDestroy);
     }
   }
 
@@ -159,13 +155,26 @@ class NcclGroup : public DeviceGroup {
   void Abort() noexcept override {
     if (ended_.exchange(true)) return;
     ncclGroupStart();
-    for (ncclComm_t communicator : communicators_) {
-      if (communicator != nullptr) ncclCommAbort(communicator);
-    }
+    EndAll(ncclCommAbort);
     ncclGroupEnd();
   }
 
  private:
+  static std::vector<int> OrdinalsOf(std::span<Device* const> members) {
+    std::vector<int> ordinals;
+    for (const Device* member : members) ordinals.push_back(member->ordinal());
+    return ordinals;
+  }
+  // Ends each communicator by `end`. NCCL makes the thread's device current again afterwards, which in a thread that has chosen none makes
+  // a context on device 0.
+  template <typename F>
+  void EndAll(F&& end) noexcept {
+    for (size_t m = 0; m < ordinals_.size(); ++m) {
+      if (communicators_[m] == nullptr) continue;
+      UseDevice(ordinals_[m]);
+      end(communicators_[m]);
+    }
+  }
   static size_t Count(int64_t bytes, const Operand& operand) { return static_cast<size_t>(bytes / DTypeBytes(operand.dtype)); }
 
   // One thread issues the calls of all members, which NCCL requires to be within one group call.
@@ -173,8 +182,8 @@ class NcclGroup : public DeviceGroup {
   void ForAll(Operands operands, Streams streams, const char* name, F&& call) {
     ThrowIfEnded();
     Asking asking;
-    for (size_t m = 0; m < members_.size(); ++m) {
-      GRADLOOM_CUDA(UseDevice(members_[m]->ordinal()));
+    for (size_t m = 0; m < ordinals_.size(); ++m) {
+      GRADLOOM_CUDA(UseDevice(ordinals_[m]));
       for (const Operand& operand : operands[m]) CheckNccl(call(operand, communicators_[m], static_cast<cudaStream_t>(streams[m])), name);
     }
     asking.End(name);
@@ -206,7 +215,7 @@ class NcclGroup : public DeviceGroup {
     }
   }
 
-  std::vector<Device*> members_;
+  const std::vector<int> ordinals_;              // indexed by member; members may be gone before an abort that takes long has ended
   std::vector<ncclComm_t> communicators_;        // indexed by member
   std::atomic<bool> ended_ = false;              // aborted, perhaps by another thread while a launch of this one waits
   decltype(DistributedGroup::waiting) waiting_;  // empty: all members are in this process
