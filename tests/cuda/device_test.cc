@@ -4,6 +4,8 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <set>
 #include <string>
@@ -183,6 +185,30 @@ TEST_F(DeviceCalls, EndingAGroupInAnotherThreadMakesNoContext) {
     }).join();
     EXPECT_EQ(emulated::Contexts(), (std::set<int>{1, 2})) << aborts;
   }
+}
+
+// The thread that watches a step aborts the groups while the one that enqueues it may be asking for their state.
+TEST_F(DeviceCalls, AnEndedGroupIsNotAskedForItsState) {
+  const auto first = CudaPlatform()->Open(0), second = CudaPlatform()->Open(1);
+  Device* const members[] = {first.get(), second.get()};
+  emulated::SetNcclQueryTime(std::chrono::milliseconds(2));
+  for (int round = 0; round < 5; ++round) {
+    const std::unique_ptr<DeviceGroup> group = CudaPlatform()->NewGroup(members);
+    std::atomic<bool> asking = false;
+    std::string words;
+    std::thread asks([&] {
+      try {
+        for (;; asking = true) group->Check();
+      } catch (const Error& error) {
+        words = error.message();
+      }
+    });
+    while (!asking) std::this_thread::yield();
+    group->Abort();
+    asks.join();
+    EXPECT_NE(words.find("has been ended"), std::string::npos) << words;
+  }
+  emulated::SetNcclQueryTime({});
 }
 
 // Whatever another library makes next in this thread, it makes on the thread's current device.

@@ -20,6 +20,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -423,6 +424,37 @@ struct ncclComm {
 namespace gradloom::emulated {
 namespace {
 
+// The communicators that exist.
+struct Communicators {
+  std::mutex mutex;
+  std::set<ncclComm_t> alive;
+  std::chrono::microseconds query_time{0};
+};
+
+Communicators& TheCommunicators() {
+  static Communicators communicators;
+  return communicators;
+}
+
+ncclComm_t NewCommunicator(std::shared_ptr<Clique> clique, int rank) {
+  const std::lock_guard lock(TheCommunicators().mutex);
+  return *TheCommunicators().alive.insert(new ncclComm{std::move(clique), rank}).first;
+}
+
+void DeleteCommunicator(ncclComm_t comm) {
+  const std::lock_guard lock(TheCommunicators().mutex);
+  TheCommunicators().alive.erase(comm);
+  delete comm;
+}
+
+// NCCL would read memory that has been freed.
+std::shared_ptr<Clique> CliqueOf(ncclComm_t comm) {
+  const std::lock_guard lock(TheCommunicators().mutex);
+  if (TheCommunicators().alive.contains(comm)) return comm->clique;
+  std::fprintf(stderr, "emulated NCCL: a communicator is used that has been ended\n");
+  std::abort();
+}
+
 // NCCL makes the communicator's device current, and then the caller's again, which makes a context there.
 void RestoreCurrent() {
   int device = 0;
@@ -453,6 +485,9 @@ ncclResult_t Queue(ncclComm_t comm, Kind kind, int root, ncclDataType_t type, si
 }
 
 }  // namespace
+
+void SetNcclQueryTime(std::chrono::microseconds time) { TheCommunicators().query_time = time; }
+
 }  // namespace gradloom::emulated
 
 using namespace gradloom::emulated;  // NOLINT: the functions below are NCCL's, outside every namespace
@@ -480,7 +515,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int*) {
   const auto clique = std::make_shared<Clique>("", count);
   for (int rank = 0; rank < count; ++rank) {
     clique->Add(rank);
-    comms[rank] = new ncclComm{clique, rank};
+    comms[rank] = NewCommunicator(clique, rank);
   }
   return clique->Init();
 }
@@ -491,14 +526,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   std::shared_ptr<Clique>& clique = TheGroup().initializing[{id.internal, sizeof id.internal}];
   if (clique == nullptr) clique = std::make_shared<Clique>(std::string(id.internal, sizeof id.internal), ranks);
   clique->Add(rank);
-  *comm = new ncclComm{clique, rank};
+  *comm = NewCommunicator(clique, rank);
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   RestoreCurrent();
   comm->clique->AwaitGraphs();
-  delete comm;
+  DeleteCommunicator(comm);
   return ncclSuccess;
 }
 
@@ -506,14 +541,15 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   RestoreCurrent();
   comm->clique->Abort();
   TheGroup().aborted.push_back(comm->clique);
-  delete comm;
+  DeleteCommunicator(comm);
   if (TheGroup().depth > 0) return ncclSuccess;
   ncclGroupStart();
   return ncclGroupEnd();
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  *state = comm->clique->State();
+  std::this_thread::sleep_for(TheCommunicators().query_time);
+  *state = CliqueOf(comm)->State();
   return ncclSuccess;
 }
 

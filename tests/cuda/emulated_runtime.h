@@ -9,6 +9,7 @@
 
 #include <driver_types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -78,6 +79,9 @@ void SetBlasHasEpilogues(bool all);
 void SetBlasAlgorithms(int count, int fastest);
 int BlasQueries();
 std::set<int> BlasRan();
+
+// The time that a query of NCCL's errors takes.
+void SetNcclQueryTime(std::chrono::microseconds time);
 
 // The pairs (reader, owner) for which peer access was enabled since the last Reset.
 std::set<std::pair<int, int>> EnabledPeers();

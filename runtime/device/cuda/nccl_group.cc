@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,9 @@ using Streams = std::span<void* const>;
 
 // Less free memory than this on a GPU is the reason why NCCL cannot allocate its buffers or load its kernels.
 constexpr size_t kLittleBytes = size_t{16} << 20;
+
+// How long an abort waits for a call of another thread.
+constexpr auto kCallLimit = std::chrono::seconds(1);
 
 // Whether the thread's current GPU has nearly no free memory.
 bool IsFull() {
@@ -154,6 +158,9 @@ class NcclGroup : public DeviceGroup {
   // All members are aborted together: each waits for the end of the graph that contains the others' collectives.
   void Abort() noexcept override {
     if (ended_.exchange(true)) return;
+    // A call of another thread may still use the communicators, which are freed here. Such calls are short. One that is not waits for other
+    // members, and an abort is what ends it.
+    if (use_.try_lock_for(kCallLimit)) use_.unlock();
     ncclGroupStart();
     EndAll(ncclCommAbort);
     ncclGroupEnd();
@@ -180,18 +187,22 @@ class NcclGroup : public DeviceGroup {
   // One thread issues the calls of all members, which NCCL requires to be within one group call.
   template <typename F>
   void ForAll(Operands operands, Streams streams, const char* name, F&& call) {
-    ThrowIfEnded();
-    Asking asking;
-    for (size_t m = 0; m < ordinals_.size(); ++m) {
-      GRADLOOM_CUDA(UseDevice(ordinals_[m]));
-      for (const Operand& operand : operands[m]) CheckNccl(call(operand, communicators_[m], static_cast<cudaStream_t>(streams[m])), name);
+    {
+      const std::lock_guard lock(use_);
+      ThrowIfEnded();
+      Asking asking;
+      for (size_t m = 0; m < ordinals_.size(); ++m) {
+        GRADLOOM_CUDA(UseDevice(ordinals_[m]));
+        for (const Operand& operand : operands[m]) CheckNccl(call(operand, communicators_[m], static_cast<cudaStream_t>(streams[m])), name);
+      }
+      asking.End(name);
     }
-    asking.End(name);
     Settle();
   }
 
   // Whether NCCL is still busy with the last call; nothing may be enqueued until it is done.
   bool InProgress() const {
+    const std::lock_guard lock(use_);
     ThrowIfEnded();
     bool in_progress = false;
     for (ncclComm_t communicator : communicators_) {
@@ -218,6 +229,7 @@ class NcclGroup : public DeviceGroup {
   const std::vector<int> ordinals_;              // indexed by member; members may be gone before an abort that takes long has ended
   std::vector<ncclComm_t> communicators_;        // indexed by member
   std::atomic<bool> ended_ = false;              // aborted, perhaps by another thread while a launch of this one waits
+  mutable std::timed_mutex use_;                 // held while the communicators are used, except to end them
   decltype(DistributedGroup::waiting) waiting_;  // empty: all members are in this process
 };
 
