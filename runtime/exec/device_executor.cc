@@ -84,7 +84,7 @@ class DeviceExecutor : public Executor {
   DeviceEntry& Prepared(int entry);
   // Prepares an entry, with the library algorithms that the options select.
   std::unique_ptr<DeviceEntry> Prepare(int entry);
-  // Finds the devices that the feeds are on. Throws Error(kDevice) for a device that the plan does not use.
+  // Finds the devices that the feeds are on, for CopyInputs. Throws Error(kDevice) for a device that the plan does not use.
   void FindFeeds(const Entry& stated, const std::vector<const void*>& feeds);
   void CopyInputs(int entry, const std::vector<const void*>& feeds, int slot);
   void PrefetchFeeds(const NextRun& next, int slot) noexcept;
@@ -195,7 +195,6 @@ void DeviceExecutor::FindFeeds(const Entry& stated, const std::vector<const void
 // them once more anyway.
 void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>& feeds, int slot) {
   DeviceEntry& entry = *prepared_[static_cast<size_t>(entry_index)];
-  FindFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     RankMemory& rank = memories_.rank(r);
     const StagingMemory& staging = rank.host_inputs[static_cast<size_t>(slot)];
@@ -252,6 +251,7 @@ void DeviceExecutor::PrefetchFeeds(const NextRun& next, int slot) noexcept {
     const int entry = next(feeds);
     if (entry < 0 || prepared_[static_cast<size_t>(entry)] == nullptr) return;
     for (const TensorView& feed : feeds) prefetched_feeds_.push_back(feed.data);
+    FindFeeds(plan_->entries[static_cast<size_t>(entry)], prefetched_feeds_);
     CopyInputs(entry, prefetched_feeds_, slot);
     prefetched_entry_ = entry;
   } catch (...) {
@@ -273,21 +273,24 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   feeds_.clear();
   for (const TensorView& feed : feeds) feeds_.push_back(feed.data);
   const auto slot = static_cast<int>(++step_ % 2);
-  if (prefetched_entry_ != entry_index || prefetched_feeds_ != feeds_) CopyInputs(entry_index, feeds_, slot);
+  const bool copied = prefetched_entry_ == entry_index && prefetched_feeds_ == feeds_;
   prefetched_entry_ = -1;
   prefetched_feeds_.clear();
-  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
-    if (plan_->step.bytes > 0) WriteStepParams(plan_->step, params, stated.ranks[r], memories_.rank(r).host_step.at(0));
-    memories_.device().Wait(issuer_.origin(), copied_[r].get());
-  }
-  const Clock::time_point begin = Clock::now();
+  if (!copied) FindFeeds(stated, feeds_);
   const auto copy_ahead = [&] {
     if (next) background_.Start([this, next = std::move(next), other = 1 - slot] { PrefetchFeeds(next, other); });
   };
-  // Entries with decisions are enqueued while they run.
-  if (entry.decides) copy_ahead();
-  if (numerics_ != nullptr) numerics_->BeginRun(plan_, entry_index, params.step);
+  Clock::time_point begin;
   try {
+    if (!copied) CopyInputs(entry_index, feeds_, slot);
+    for (size_t r = memories_.first(); r < memories_.last(); ++r) {
+      if (plan_->step.bytes > 0) WriteStepParams(plan_->step, params, stated.ranks[r], memories_.rank(r).host_step.at(0));
+      memories_.device().Wait(issuer_.origin(), copied_[r].get());
+    }
+    begin = Clock::now();
+    // Entries with decisions are enqueued while they run.
+    if (entry.decides) copy_ahead();
+    if (numerics_ != nullptr) numerics_->BeginRun(plan_, entry_index, params.step);
     Launch(entry, slot, params.step);
   } catch (...) {
     issuer_.Abort();

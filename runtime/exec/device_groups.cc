@@ -195,15 +195,18 @@ void DeviceGroups::Abort() noexcept {
   const std::lock_guard lock(abort_mutex_);
   if (abandoned_) return;
   const bool ended = AbortGroups();
-  if (!HasFailedDevice()) return;
   const auto idle = [this] {
     for (size_t rank = memories_.first(); rank < memories_.last(); ++rank) {
       if (!memories_.rank(rank).device->Idle()) return false;
     }
     return true;
   };
-  for (const Clock::time_point begin = Clock::now(); ended && Clock::now() - begin < kEndLimit;) {
+  // Without a failed device, everything that has been enqueued ends: it waits for no member of a group any more.
+  for (Clock::time_point failed = Clock::time_point::max(); ended;) {
     if (idle()) return;
+    const Clock::time_point now = Clock::now();
+    if (failed == Clock::time_point::max() && HasFailedDevice()) failed = now;
+    if (failed != Clock::time_point::max() && now - failed > kEndLimit) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   abandoned_ = true;

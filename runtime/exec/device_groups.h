@@ -45,7 +45,9 @@ class DeviceGroups {
   void Explain(const Error& error) const;
 
   // Ends what has been enqueued for the groups, after an error: it may wait for members that never come, and memory can be freed only when
-  // nothing runs any more. Groups within this process are made again when they are needed, the others cannot be used afterwards.
+  // nothing runs any more. Groups within this process are made again when they are needed, the others cannot be used afterwards. Then waits
+  // for all other work of the devices. If only a part of a step has been enqueued, no stream that is waited for later waits for it, and the
+  // next run writes the memory that it uses.
   //
   // If a device has failed, other devices may wait for its events, which nothing can end. If they still do so after ten seconds, all are
   // abandoned (Device::Abandon), and nothing can run any more.

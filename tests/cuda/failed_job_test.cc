@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -118,6 +119,40 @@ TEST(FailedJob, OneProcessContinuesWithItsDevices) {
   EXPECT_EQ(end.code, 0) << end.words;
   EXPECT_EQ(end.words.find("call"), std::string::npos) << end.words;
   EXPECT_GT(std::stoi(end.words), 6) << end.words;
+}
+
+// The number of items of work that are done on both devices.
+int WorkDone() { return emulated::WorkDone(0) + emulated::WorkDone(1); }
+
+// Of a step that fails while it is enqueued, what has been enqueued is done when the error is reported: the next step uses the same memory,
+// and streams that it does not use are not waited for.
+TEST(FailedJob, NothingOfAFailedStepStillRuns) {
+  const auto body = [](const JobTopology&) {
+    int failed = 0, runs_on = 0;
+    for (const std::vector<int>& ordinals : {std::vector{0}, {0, 0}, {0, 1}, {0, 0, 1}}) {
+      const MeasuredNet net(static_cast<int>(ordinals.size()));
+      for (int place = 0, steps = 0; steps < 2; place += 5) {
+        emulated::Reset({.devices = 2, .seed = 3, .fails_after = place});
+        std::unique_ptr<Executor> executor;
+        try {
+          executor = Executor::Make(net.plan, {.ordinals = ordinals});
+          for (steps = 0; steps < 2; ++steps) net.Step(*executor);
+        } catch (const Error& error) {
+          if (executor == nullptr) continue;
+          const int done = WorkDone();
+          emulated::AdvanceStreams();
+          ++failed;
+          runs_on += WorkDone() != done;
+        }
+      }
+    }
+    Say(std::to_string(failed) + " failed, " + std::to_string(runs_on) + " run on");
+    emulated::Reset({});
+  };
+  const ForkedEnd end = RunForked(1, body, 120)[0];
+  EXPECT_EQ(end.code, 0) << end.words;
+  EXPECT_GT(std::stoi(end.words), 20) << end.words;
+  EXPECT_NE(end.words.find(" 0 run on"), std::string::npos) << end.words;
 }
 
 // Three steps on devices of one process: with single launches, and twice as a graph. Returns the error; empty if there is none.
