@@ -264,6 +264,7 @@ void DeviceMemories::CheckCapacity(const Plan& plan) const {
 }
 
 void DeviceMemories::AllocateTransient() {
+  ReleaseTransient();  // what an earlier call has left that ran out of memory
   for (size_t r = first(); r < last(); ++r) {
     RankMemory& rank = ranks_[r];
     rank.transient = DeviceArena(rank.device, rank.transient_bytes, "transient");

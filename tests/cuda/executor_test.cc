@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "runtime/device/device.h"
 #include "runtime/session/session.h"
 #include "tests/conformance/run_case.h"
 #include "tests/cuda/emulated_code.h"
@@ -301,6 +302,30 @@ TEST_F(OnEmulatedGpus, LargerBatchesReplaceTheMemoryOfSmallerOnes) {
     EXPECT_EQ(sizes.Losses(*session).size(), wanted.size());
     EXPECT_EQ(BytesOf(*session), bytes);
   }
+}
+
+// The memory of a step is allocated in several parts. If one of them has none, the next try does not keep what the first one got.
+TEST_F(OnEmulatedGpus, AnotherTryForTheMemoryOfStepsNeedsNoMore) {
+  const Sizes sizes;
+  std::unique_ptr<Session> session = sizes.Make(1, {500, 1000, 2000}, false);
+  const int64_t bytes = BytesOf(*session), inputs = session->executor().input_bytes(0);
+  session.reset();
+  emulated::Reset({.devices = 1, .memory_bytes = bytes * 5 / 4, .seed = 7});
+  session = sizes.Make(1, {500, 1000, 2000}, false);
+  const std::vector<double> wanted = sizes.Losses(*session);
+  session->executor().ReleaseMemory();
+  const auto other = CudaPlatform()->Open(0);
+  std::byte* const taken = other->Allocate(other->free_bytes() - session->executor().transient_bytes() - inputs / 2);
+  try {
+    sizes.Losses(*session);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource) << error.Describe();
+    EXPECT_NE(error.message().find("for the input arena"), std::string::npos) << error.Describe();
+  }
+  other->Free(taken);
+  EXPECT_EQ(sizes.Losses(*session).size(), wanted.size());
+  EXPECT_EQ(BytesOf(*session), bytes);
 }
 
 // What the libraries allocate later must fit as well, also with the batch size that is advised.
