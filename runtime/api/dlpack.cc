@@ -144,16 +144,17 @@ DLManagedTensor* CopyOnDevice(const DeviceTensor& tensor) {
   throw Error(code, "'" + Escaped(name) + "' " + why, "", std::string(function) + " copies it to host memory");
 }
 
-// A state tensor of a session on GPUs, on the first device that holds it.
+// A state tensor of a session on GPUs, on the first device of this process that holds it.
 DeviceTensor StateOnDevice(const Call& call, const StateTensor& state, const char* function) {
   if (!state.layout.plain()) RefuseOnDevice(ErrorCode::kUnsupported, state.name, "is stored in a layout chosen for its kernels", function);
   const Plan& plan = call->plan();
+  const StateArena& arena = call->executor().state();
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
-    if (!state.in_place(plan.PlaceOf(rank))) continue;
-    const void* const address = call->executor().state().at(static_cast<int>(rank), state.offset);
+    if (!arena.holds(rank) || !state.in_place(plan.PlaceOf(rank))) continue;
+    const void* const address = arena.at(static_cast<int>(rank), state.offset);
     return {CudaPlatform()->OrdinalOf(address), {state.dtype, state.shape, address}};
   }
-  throw Error(ErrorCode::kInternal, "no device holds state '" + Escaped(state.name) + "'");
+  throw Error(ErrorCode::kPlan, "no device of this process holds '" + Escaped(state.name) + "'");
 }
 
 DLManagedTensor* CopyFromDevice(const Call& call, GradloomTensorKind kind, const std::string& name) {
