@@ -23,20 +23,6 @@ constexpr auto kBlockedLimit = std::chrono::seconds(1);
 // How long the devices have to end their work after one of them has failed.
 constexpr auto kEndLimit = std::chrono::seconds(10);
 
-// The pairs of sender and receiver in all entries, ordered by rank.
-std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
-  std::set<std::pair<int, int>> transfers;
-  for (const Entry& entry : plan.entries) {
-    for (size_t rank = 0; rank < entry.ranks.size(); ++rank) {
-      for (const Instruction& instruction : plan.programs[static_cast<size_t>(entry.ranks[rank].program)].instructions) {
-        if (instruction.kind != InstructionKind::kSend) continue;
-        transfers.emplace(static_cast<int>(rank), entry.ranks[rank].peers[static_cast<size_t>(instruction.peer)]);
-      }
-    }
-  }
-  return transfers;
-}
-
 }  // namespace
 
 DeviceGroups::DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort)
@@ -53,17 +39,13 @@ DeviceGroups::DeviceGroups(const Plan& plan, DeviceMemories& memories, Communica
   }
   for (const auto& [from, to] : transfers_) {
     const auto pair = static_cast<size_t>(id++);
-    if (Apart(from, to)) groups_[{from, to}] = Make({from, to}, pair);
+    if (memories_.Apart(from, to)) groups_[{from, to}] = Make({from, to}, pair);
   }
 }
 
 // The answer is the same in all processes, which have to make new groups together.
 bool DeviceGroups::Serve(const Plan& plan) const {
   return plan.groups.size() == ranks_.size() && (communicator_ == nullptr || TransfersOf(plan) == transfers_);
-}
-
-bool DeviceGroups::Apart(int from, int to) const {
-  return memories_.holds(static_cast<size_t>(from)) != memories_.holds(static_cast<size_t>(to));
 }
 
 std::unique_ptr<DeviceGroup> DeviceGroups::Make(const std::vector<int>& ranks, size_t id) {

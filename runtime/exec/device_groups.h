@@ -79,8 +79,6 @@ class DeviceGroups {
   // Ends all groups at once, as a group waits for the end of the graph that contains its collectives, which does not come before the
   // collectives of the other groups have been aborted. Returns false if that took too long, which it may after a failure.
   bool AbortGroups() noexcept;
-  // Whether one of the two ranks is in this process and the other is not.
-  bool Apart(int from, int to) const;
   // Null if this process has no member. `id` counts groups, then pairs.
   std::unique_ptr<DeviceGroup> Make(const std::vector<int>& ranks, size_t id);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -60,14 +61,8 @@ void CheckTarget(const Plan& plan, DevicePlatform& platform, int ordinal) {
 }
 
 // What a device keeps free besides the memory that a plan states: at most half a gigabyte for the libraries' handles, code that is loaded
-// when it first runs, and graphs; and for each group that a rank is in, the buffers of a communicator. Of a small device, an eighth.
-constexpr int64_t kLibraryBytes = int64_t{512} << 20, kGroupBytes = int64_t{128} << 20, kMostReserved = 8;
-
-int64_t GroupsOf(const Plan& plan, size_t rank) {
-  return std::count_if(plan.groups.begin(), plan.groups.end(), [&](const Group& group) {
-    return group.ranks.size() > 1 && std::find(group.ranks.begin(), group.ranks.end(), static_cast<int>(rank)) != group.ranks.end();
-  });
-}
+// when it first runs, and graphs; and the buffers of each communicator that a rank is in. Of a small device, an eighth.
+constexpr int64_t kLibraryBytes = int64_t{512} << 20, kCommunicatorBytes = int64_t{128} << 20, kMostReserved = 8;
 
 int64_t LargestBatch(const Plan& plan) {
   int64_t batch = 0;
@@ -134,6 +129,19 @@ StagingMemory& StagingMemory::operator=(StagingMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(refused_, other.refused_);
   return *this;
+}
+
+std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
+  std::set<std::pair<int, int>> transfers;
+  for (const Entry& entry : plan.entries) {
+    for (size_t rank = 0; rank < entry.ranks.size(); ++rank) {
+      for (const Instruction& instruction : plan.programs[static_cast<size_t>(entry.ranks[rank].program)].instructions) {
+        if (instruction.kind != InstructionKind::kSend) continue;
+        transfers.emplace(static_cast<int>(rank), entry.ranks[rank].peers[static_cast<size_t>(instruction.peer)]);
+      }
+    }
+  }
+  return transfers;
 }
 
 DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options, RankRange own, std::shared_ptr<StateArena> state)
@@ -232,6 +240,19 @@ void DeviceMemories::Extend(const Plan& plan, const Plan& before) {
   }
 }
 
+int64_t DeviceMemories::CommunicatorsOf(const Plan& plan, size_t r) const {
+  const auto rank = static_cast<int>(r);
+  const auto groups = std::count_if(plan.groups.begin(), plan.groups.end(), [&](const Group& group) {
+    return group.ranks.size() > 1 && std::find(group.ranks.begin(), group.ranks.end(), rank) != group.ranks.end();
+  });
+  // Each direction between two processes has its own (DeviceGroups::Between).
+  const std::set<std::pair<int, int>> transfers = TransfersOf(plan);
+  const auto directions = std::count_if(transfers.begin(), transfers.end(), [&](const std::pair<int, int>& t) {
+    return (t.first == rank || t.second == rank) && Apart(t.first, t.second);
+  });
+  return groups + directions;
+}
+
 void DeviceMemories::CheckCapacity(const Plan& plan) const {
   // Several ranks may use the same device.
   struct Need {
@@ -245,7 +266,7 @@ void DeviceMemories::CheckCapacity(const Plan& plan) const {
     need.fixed += place.constants_bytes - rank.constants_bytes() + plan.step.bytes - rank.step.bytes();
     if (state_ == nullptr) need.fixed += place.state_bytes;
     if (!has_transient_) need.by_batch += rank.transient_bytes + 2 * rank.slot_bytes;
-    need.reserve += GroupsOf(plan, r) * kGroupBytes;
+    need.reserve += CommunicatorsOf(plan, r) * kCommunicatorBytes;
     need.free = rank.device->free_bytes();
   }
   for (const auto& [ordinal, need] : needs) {

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "runtime/device/device.h"
@@ -70,6 +72,9 @@ struct RankMemory {
   int64_t constants_bytes() const;
 };
 
+// The pairs of sender and receiver in all entries, ordered by rank.
+std::set<std::pair<int, int>> TransfersOf(const Plan& plan);
+
 class DeviceMemories {
  public:
   // Opens the devices of the ranks `own`. Throws Error(kDevice, kResource, kPlan), kDevice also if a device has another kind than the
@@ -91,6 +96,8 @@ class DeviceMemories {
 
   size_t ranks() const { return ranks_.size(); }  // of the plan
   bool holds(size_t rank) const { return own_.contains(static_cast<int>(rank)); }
+  // Whether one of the two ranks is in this process and the other is not.
+  bool Apart(int a, int b) const { return own_.contains(a) != own_.contains(b); }
   // The ranks of this process, which has no memory of others.
   size_t first() const { return static_cast<size_t>(own_.first); }
   size_t last() const { return static_cast<size_t>(own_.last); }  // past the last
@@ -114,6 +121,8 @@ class DeviceMemories {
   void SetSizes(const StepSizes& sizes);
   // Throws Error(kResource), with what would fit, if what the plan needs besides the memory that is already allocated does not fit.
   void CheckCapacity(const Plan& plan) const;
+  // The number of communicators that a rank of this process is in.
+  int64_t CommunicatorsOf(const Plan& plan, size_t rank) const;
   // The constants of a rank from index `first` on, which are at the offset `begin` or later.
   DeviceConstants AllocateConstants(const Plan& plan, size_t rank, size_t first, int64_t begin) const;
 

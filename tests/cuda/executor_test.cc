@@ -13,6 +13,7 @@
 
 #include "compiler/compile.h"
 #include "runtime/device/device.h"
+#include "runtime/exec/device_memory.h"
 #include "runtime/session/session.h"
 #include "tests/conformance/run_case.h"
 #include "tests/cuda/emulated_code.h"
@@ -346,6 +347,34 @@ TEST_F(OnEmulatedGpus, KeepsMemoryForLibraries) {
   EXPECT_GT(fits, 700);
   EXPECT_LT(fits, 1000);
   EXPECT_LE(BytesOf(*sizes.Make(1, {fits}, false)), bytes * 15 / 16);
+}
+
+// Of a plan that does not fit: how many MiB are kept on the first of these ranks' devices.
+int KeptFor(const Plan& plan, RankRange own) {
+  try {
+    const DeviceMemories memories(plan, {}, own, nullptr);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource) << error.Describe();
+    const std::string before = "free, of which ", &words = error.message();
+    return std::stoi(words.substr(words.find(before) + before.size()));
+  }
+  ADD_FAILURE() << "it fits";
+  return 0;
+}
+
+// NCCL takes memory for each group, and in a job for each direction in which two GPUs of different processes exchange values.
+TEST_F(OnEmulatedGpus, KeepsMemoryForCommunicators) {
+  CompileOptions options = OptionsFor({{.type = "mse", .output = "y", .target = "t"}}, 2, {int64_t{1} << 26});
+  options.recipe.device = DeviceKind::kCuda;
+  options.recipe.isa = "sm_90";
+  const Plan replicas = Compile(Sizes::Net(), options);
+  options.recipe.place = {{.pattern = "v", .stage = 1}};
+  const Plan stages = Compile(Sizes::Net(), options);
+  ASSERT_EQ(stages.groups.size(), 0U);
+  EXPECT_EQ(KeptFor(replicas, {0, 1}), 512 + 128);
+  EXPECT_EQ(KeptFor(stages, {0, 2}), 512);
+  EXPECT_EQ(KeptFor(stages, {0, 1}), 512 + 2 * 128);
+  EXPECT_EQ(KeptFor(stages, {1, 2}), 512 + 2 * 128);
 }
 
 TEST_F(OnEmulatedGpus, NamesMemoryIfNcclHasNone) {
