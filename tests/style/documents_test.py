@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks that what pages mention exists: tests, files, links, headings, error classes; that page sections mentioned in code exist; and that
-docs/architecture.md lists the compiler's passes in their order.
+docs/architecture.md lists the compiler's passes in their order, and that pages name all kinds of planted faults.
 
 Argument: WORKSPACE, whose real path leads to the source tree.
 """
@@ -68,6 +68,14 @@ def pass_order(pipeline, page):
     return in_code, re.findall(r"`(\w+)`", rows)
 
 
+def missing_kinds(sources, page):
+    """Kinds of faults that tests plant in plans and that the page does not name."""
+    words = " ".join(page.split())
+    for name in re.findall(r'^    \{"([^"]+)",', sources, re.M):
+        if not re.search(rf"(?:^|[ (|]){re.escape(name)}(?:$|[ ,.:)])", words, re.I):
+            yield name
+
+
 def faults(root):
     for page in map(root.joinpath, pages(root)):
         text = page.read_text()
@@ -88,6 +96,10 @@ def faults(root):
         yield f"docs/architecture.md: the passes are {', '.join(in_code)}, the page lists {', '.join(on_page)}"
     if len(classes) < 20:
         yield f"only {len(classes)} classes of errors found"
+    kinds = "".join((root / "tests/verify" / name).read_text() for name in ("mutations.cc", "rank_mutations.cc"))
+    for name in ("verification.md", "plan-format.md"):
+        for missing in missing_kinds(kinds, (root / "docs" / name).read_text()):
+            yield f"docs/{name}: no planted fault '{missing}'"
     # Every promise has a test.
     for line in (root / "docs/guarantees.md").read_text().splitlines():
         if line.startswith("| ") and not line.startswith("| promise") and "tests/" not in line.split("|")[2]:
@@ -104,6 +116,8 @@ def main():
     assert list(missing_files(root, "`runtime/base/no_such.h`")) == ["runtime/base/no_such.h"]
     planted = '    {"one", RunOne},\n    {"two", RunTwo, true},', "### The passes, in order\n| `one`, `two` | `three` |\n\n### More\n| `four` |"
     assert pass_order(*planted) == (["one", "two"], ["one", "two"])
+    assert list(missing_kinds('    {"lost word",\n    {"word", [](', "| lost\nword | 1 |")) == []
+    assert list(missing_kinds('    {"lost word",\n    {"other word", [](', "Lost words, another word")) == ["lost word", "other word"]
     found = list(faults(root))
     print("\n".join(found) or "all that the pages name is there")
     return 1 if found else 0
