@@ -245,8 +245,15 @@ void Lane::RunLoop(PreparedInstruction& prepared, StepState& step) {
 void Lane::RunBody(StepState& step) {
   for (PreparedInstruction& prepared : instructions) {
     const InstructionKind kind = prepared.instruction->kind;
-    if (kind != InstructionKind::kRecord && kind != InstructionKind::kWait) RunAndLook(prepared, step, false);
+    if (kind == InstructionKind::kRecord || kind == InstructionKind::kWait) continue;
+    if (step.chaos) Delay();
+    RunAndLook(prepared, step, false);
   }
+}
+
+void Lane::Seed(uint64_t seed) {
+  random_.seed(seed);
+  for (Lane* body : nested) body->Seed(random_());
 }
 
 void Lane::Delay() {

@@ -99,8 +99,8 @@ class Lane {
   // lane that threw first is the one that found step.failed not set. Throws Error(kLimit) if OpenMP does not allow such a team.
   void Run(StepState& step);
 
-  // Seeds the random delays before each instruction, in steps with chaos.
-  void Seed(uint64_t seed) { random_.seed(seed); }
+  // Seeds the random delays before each instruction, those of bodies included, in steps with chaos.
+  void Seed(uint64_t seed);
 
  private:
   template <bool kTimed>
