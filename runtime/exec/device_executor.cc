@@ -47,10 +47,10 @@ class DeviceExecutor : public Executor {
         options_(options),
         memories_(*plan_, options, OwnRanks(*plan_, options.communicator.get()), std::move(state)),
         issuer_(*plan_, memories_, options.communicator.get(), [this] { DropGraphs(); }),
-        numerics_(options.check_numerics ? std::make_unique<NumericsLog>(OwnRanks(*plan_, options.communicator.get())) : nullptr),
         prepared_(plan_->entries.size()),
         copy_streams_(memories_.ranks()),
         copied_(memories_.ranks()) {
+    if (options.check_numerics) numerics_ = std::make_shared<NumericsLog>(OwnRanks(*plan_, options.communicator.get()));
     for (size_t rank = memories_.first(); rank < memories_.last(); ++rank) {
       Device& device = *memories_.rank(rank).device;
       copy_streams_[rank] = DeviceStream(device);
@@ -68,11 +68,8 @@ class DeviceExecutor : public Executor {
 
   const Plan& plan() const override { return *plan_; }
   const std::shared_ptr<StateArena>& shared_state() const override { return memories_.state(); }
-  void set_timed(bool timed) override { timed_ = timed; }
   std::vector<int64_t> nanoseconds(int program) const override;
   std::vector<TimedInstruction> LastTimes(int entry) const override;
-  void SetChaos(uint64_t seed) override { issuer_.SetChaos(seed); }
-  const NumericsLog* numerics() const override { return numerics_.get(); }
   std::vector<DeviceMemory> memory() const override;
   void ReleaseMemory() override;
   std::vector<std::string> TakeNotes() override;
@@ -81,6 +78,7 @@ class DeviceExecutor : public Executor {
   int64_t input_bytes(size_t rank) const override { return 2 * memories_.rank(rank).slot_bytes; }
 
  private:
+  void BeginChaos(uint64_t seed) override { issuer_.SetChaos(seed); }
   DeviceEntry& Prepared(int entry);
   // Prepares an entry, with the library algorithms that the options select.
   std::unique_ptr<DeviceEntry> Prepare(int entry);
@@ -109,13 +107,11 @@ class DeviceExecutor : public Executor {
   ExecutorOptions options_;
   DeviceMemories memories_;
   DeviceIssuer issuer_;
-  std::unique_ptr<NumericsLog> numerics_;               // null: numbers are not looked at
   std::vector<KernelPlace> places_;                     // indexed by site
   std::vector<std::unique_ptr<DeviceEntry>> prepared_;  // indexed as Plan::entries
   std::vector<DeviceStream> copy_streams_;              // indexed by rank
   std::vector<DeviceEvent> copied_;                     // indexed by rank: the inputs of the next step have arrived
   std::string range_name_;                              // name of the current run, kept so that a step does not allocate memory for it
-  bool timed_ = false;
   uint32_t step_ = 0;
   std::vector<const void*> feeds_;                               // feeds of the entry that ran last
   std::map<std::pair<int, int>, std::vector<std::byte>> parts_;  // by entry and fetch: parts that were copied to the host
@@ -299,7 +295,7 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   if (!entry.decides) copy_ahead();
   issuer_.Await();
   ++entry.runs;
-  if (timed_) NoteTimes(entry_index, entry, begin);
+  if (timed()) NoteTimes(entry_index, entry, begin);
   if (options_.communicator != nullptr) CountWaits(entry);
   CheckFault();
   KeepFedFetches(entry_index, {static_cast<int>(memories_.first()), static_cast<int>(memories_.last())}, feeds_);
@@ -324,9 +320,9 @@ bool DeviceExecutor::Extend(std::shared_ptr<const Plan> plan) {
 // The first run of an entry is not captured, because it loads code that its kernels need, and makes groups, which a capture does not
 // permit.
 void DeviceExecutor::Launch(DeviceEntry& entry, int slot, int64_t step) {
-  const bool graphs = options_.graph && !timed_ && !issuer_.chaotic() && numerics_ == nullptr;
+  const bool graphs = options_.graph && !timed() && !issuer_.chaotic() && numerics_ == nullptr;
   if (!graphs || entry.decides || entry.runs == 0)
-    return issuer_.Issue(entry, {slot, step, timed_, numerics_.get(), graphs && entry.decides});
+    return issuer_.Issue(entry, {slot, step, timed(), numerics_.get(), graphs && entry.decides});
   std::unique_ptr<DeviceGraph>& graph = entry.graphs[static_cast<size_t>(slot)];
   if (graph == nullptr) graph = issuer_.Capture(entry, slot);
   graph->Launch(issuer_.origin());

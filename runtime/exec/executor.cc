@@ -29,6 +29,17 @@ std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const
   return std::make_unique<HostExecutor>(std::move(plan), std::move(state), options.communicator, options.check_numerics);
 }
 
+void Executor::SetChaos(uint64_t seed) {
+  chaos_ = seed;
+  BeginChaos(seed);
+}
+
+void Executor::TakeOver(const Executor& before) {
+  timed_ = before.timed_;
+  numerics_ = before.numerics_;
+  if (before.chaos_) SetChaos(*before.chaos_);
+}
+
 int Executor::ThreadsOf(const Plan& plan, RankRange ranks) {
   return static_cast<int>(std::clamp<int64_t>(int64_t{plan.targets.front().threads} * ranks.count(), 1, std::numeric_limits<int>::max()));
 }

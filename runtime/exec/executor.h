@@ -111,7 +111,7 @@ class Executor {
 
   // Starts or stops counting the nanoseconds of each instruction. A timed step reads the clock twice per instruction, and a device does not
   // use its graph.
-  virtual void set_timed(bool timed) = 0;
+  void set_timed(bool timed) { timed_ = timed; }
   // By instruction of the program: the sum over all timed runs of the first rank. Empty if none was timed.
   virtual std::vector<int64_t> nanoseconds(int program) const = 0;
   // The times of the entry's last run, which was timed: rank by rank, stream by stream, in the order of the stream.
@@ -119,10 +119,14 @@ class Executor {
 
   // From now on every instruction of every stream waits for a random time before it begins, to test the order that the plan gives: nothing
   // that a step computes may change. `seed` decides the delays.
-  virtual void SetChaos(uint64_t seed) = 0;
+  void SetChaos(uint64_t seed);
 
   // What the instructions have written that is not finite; null without ExecutorOptions::check_numerics.
-  virtual const NumericsLog* numerics() const { return nullptr; }
+  const NumericsLog* numerics() const { return numerics_.get(); }
+
+  // Takes the place of an executor that had this state: times steps and delays instructions if that one did, and knows where numbers that
+  // are not finite came from. Both must be of the same ranks.
+  void TakeOver(const Executor& before);
 
   // By rank of this process. Constants, which the CPU devices of a place share, count for the first of them.
   virtual std::vector<DeviceMemory> memory() const = 0;
@@ -143,6 +147,9 @@ class Executor {
   static int ThreadsOf(const Plan& plan, RankRange ranks);
 
  protected:
+  bool timed() const { return timed_; }
+  // Begins the delays, or begins them again with another seed.
+  virtual void BeginChaos(uint64_t seed) = 0;
   // A fetch with its full extents.
   virtual TensorView FetchedFull(int entry, int fetch) = 0;
   // Throws Error(kShape).
@@ -180,10 +187,14 @@ class Executor {
   // Writes the step parameters of a rank at their offsets; `step` has StepLayout::bytes bytes.
   static void WriteStepParams(const StepLayout& layout, const StepParams& params, const RankBinding& rank, std::byte* step);
 
+  std::shared_ptr<NumericsLog> numerics_;  // null: numbers are not looked at
+
  private:
   TensorView SharedWhole(Communicator& communicator, int entry, int fetch, const FetchParts& found, const PartAddress& address);
   TensorView GatheredFromAll(Communicator& communicator, int entry, int fetch, const FetchParts& found, const PartAddress& address);
 
+  bool timed_ = false;
+  std::optional<uint64_t> chaos_;                  // the seed
   std::map<std::pair<int, int>, Tensor> fetched_;  // by entry and fetch: gathered fetches, and those copied to the host
   std::map<std::pair<int, int>, Tensor> fed_;      // by entry and feed: fetched feeds
   std::vector<bool> kept_feeds_;                   // by feed, for KeepFedFetches

@@ -21,10 +21,9 @@ HostExecutor::HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<Sta
     : plan_(std::move(plan)),
       communicator_(std::move(communicator)),
       memory_(*plan_, std::move(state), OwnRanks(*plan_, communicator_.get())),
-      numerics_(check_numerics ? std::make_unique<NumericsLog>(memory_.own()) : nullptr),
       prepared_(plan_->entries.size()) {
   step_.communicator = communicator_.get();
-  step_.numerics = numerics_.get();
+  if (check_numerics) numerics_ = std::make_shared<NumericsLog>(memory_.own());
 }
 
 HostExecutor::~HostExecutor() = default;
@@ -86,7 +85,7 @@ bool HostExecutor::Extend(std::shared_ptr<const Plan> plan) {
   return true;
 }
 
-void HostExecutor::SetChaos(uint64_t seed) {
+void HostExecutor::BeginChaos(uint64_t seed) {
   FinishPrefetch();
   step_.chaos = prefetched_step_.chaos = true;
   chaos_seed_ = seed * 1000003;
@@ -162,6 +161,8 @@ void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, c
   for (int r = memory_.own().first; r < memory_.own().last; ++r)
     WriteStepParams(plan_->step, params, ranks[static_cast<size_t>(r)], memory_.step(r, 0));
   step_.failed.store(false, std::memory_order_relaxed);
+  step_.timed = timed();
+  step_.numerics = numerics_.get();
   step_.repeats = Repeats(entry_index);
   settled_.entry = -1;  // until this run has ended
   if (entry.writes_state) memory_.state().NoteChange();

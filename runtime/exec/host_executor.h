@@ -35,17 +35,15 @@ class HostExecutor : public Executor {
   TensorView FetchedFull(int entry, int fetch) override;
   const Plan& plan() const override { return *plan_; }
   const std::shared_ptr<StateArena>& shared_state() const override { return memory_.shared_state(); }
-  void set_timed(bool timed) override { step_.timed = timed; }
   std::vector<int64_t> nanoseconds(int program) const override;
   std::vector<TimedInstruction> LastTimes(int entry) const override;
-  void SetChaos(uint64_t seed) override;
-  const NumericsLog* numerics() const override { return numerics_.get(); }
   std::vector<DeviceMemory> memory() const override;
   void ReleaseMemory() override;
   int64_t transient_bytes(size_t rank = 0) const override { return memory_.transient_bytes(rank); }
   int64_t input_bytes(size_t rank) const override { return memory_.input_bytes(rank); }
 
  private:
+  void BeginChaos(uint64_t seed) override;
   void RunHere(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next);
   // Whether a stream that may run on the caller's thread has a team.
   bool UsesTeam(int entry) const;
@@ -60,7 +58,6 @@ class HostExecutor : public Executor {
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<Communicator> communicator_;  // null: all ranks are in this process
   Memory memory_;
-  std::unique_ptr<NumericsLog> numerics_;  // null: numbers are not looked at
   StepState step_;
   uint64_t chaos_seed_ = 0;
   // What settled instructions (runtime/plan/settled.h) have written is in memory after a run that ended, as long as nothing changes what is

@@ -60,7 +60,9 @@ void Session::Load(std::shared_ptr<const Plan> plan) {
   } else if (!executor_->Extend(own)) {
     // A device may not have room for the memory of steps of both. If making the new one fails, the old one allocates its own again.
     executor_->ReleaseMemory();
-    executor_ = Executor::Make(own, options_.executor, executor_->shared_state());
+    std::unique_ptr<Executor> made = Executor::Make(own, options_.executor, executor_->shared_state());
+    made->TakeOver(*executor_);
+    executor_ = std::move(made);
   }
   // The state has copies now. The initial values are as large as all weights together.
   for (StateTensor& tensor : own->state) tensor.initial = Tensor();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <new>
 #include <random>
@@ -15,6 +16,7 @@
 #include "compiler/compile.h"
 #include "runtime/exec/executor.h"
 #include "runtime/session/session.h"
+#include "tests/exec/thread_sleeps.h"
 #include "tests/passes/small_training.h"
 #include "tools/api/compiling_source.h"
 
@@ -145,6 +147,47 @@ TEST(Extend, KeepsPreparedKernels) {
   EXPECT_EQ(session.plan().entries.size(), 3u);
   EXPECT_EQ(&session.plan().programs[0], program);
   EXPECT_EQ(time(), before) << "the counts of the first entry are gone, and so are its kernels";
+}
+
+// Compiles everything again for each new batch size, so that the session needs another executor.
+class Recompiling : public PlanSource {
+ public:
+  explicit Recompiling(const Model& model) : model_(model) {}
+  std::shared_ptr<const Plan> Extend(const Plan&, EntryKind, const FeedShapes& feeds) override {
+    sizes_.push_back(feeds.at("x")[0]);
+    CompileOptions options = OptionsOf({}, sizes_);
+    options.recipe.threads = 1;
+    return std::make_shared<const Plan>(Compile(model_, options));
+  }
+
+ private:
+  const Model& model_;
+  std::vector<int64_t> sizes_{4};
+};
+
+TEST(Extend, AnotherExecutorTakesOver) {
+  std::mt19937 random(11);
+  const Model model = Net(random, 1);
+  CompileOptions options = OptionsOf({}, {4});
+  options.recipe.threads = 1;
+  Session session(std::make_shared<const Plan>(Compile(model, options)),
+                  {.source = std::make_shared<Recompiling>(model), .executor = {.check_numerics = true}});
+  const Executor* const executor = &session.executor();
+  std::vector<Batch> batches = Batches(random, {4, 7, 7});
+  batches[0].at("x").as<float>()[0] = std::numeric_limits<float>::infinity();
+  session.Step(Views(batches[0]));
+  const std::string origin = session.OwnNonFiniteOrigin();
+  EXPECT_NE(origin.find("step 1"), std::string::npos) << origin;
+  session.executor().set_timed(true);
+  session.executor().SetChaos(5);
+  session.Step(Views(batches[1]));
+  ASSERT_NE(&session.executor(), executor);
+  EXPECT_EQ(session.OwnNonFiniteOrigin(), origin) << "the step that made the first NaN was the other executor's";
+  const std::vector<TimedInstruction> times = session.executor().LastTimes(session.last_entry());
+  EXPECT_TRUE(std::any_of(times.begin(), times.end(), [](const TimedInstruction& timed) { return timed.end_ns > 0; }));
+  const int64_t before = ThreadSleeps();
+  for (int step = 0; step < 50; ++step) session.Step(Views(batches[2]));
+  EXPECT_GT(ThreadSleeps() - before, 10) << "no delays";
 }
 
 // An input that all samples share, whose number of rows equals the batch size that the file was made for.
