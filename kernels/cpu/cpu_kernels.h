@@ -23,6 +23,10 @@ std::span<const CpuKernel* const> CpuKernels();
 // CPU row.
 std::unique_ptr<Kernel> MakeCpuKernel(const KernelRow& row, const KernelCall& call);
 
+// "avx512", "avx2" or "baseline": the instruction set that the kernels' loops use on this machine. ONEDNN_MAX_CPU_ISA in the environment,
+// as of the first call, may forbid wider ones.
+std::string_view UsedInstructionSet();
+
 // "amx" or "avx512_bf16": the instructions by which products of bfloat16 are faster than those of float32 on this machine; "": none.
 std::string_view FastBfloat16Instructions();
 

@@ -1,5 +1,8 @@
 #include "kernels/cpu/families.h"
 
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa/loops.h"
+
 namespace gradloom {
 namespace {
 
@@ -66,5 +69,7 @@ constexpr CpuFamily kFamilies[] = {
 }  // namespace
 
 std::span<const CpuFamily> CpuFamilies() { return kFamilies; }
+
+std::string_view UsedInstructionSet() { return BestLoops().name; }
 
 }  // namespace gradloom

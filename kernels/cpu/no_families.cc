@@ -8,6 +8,8 @@ namespace gradloom {
 
 std::span<const CpuFamily> CpuFamilies() { return {}; }
 
+std::string_view UsedInstructionSet() { return "baseline"; }
+
 std::string_view FastBfloat16Instructions() { return ""; }
 
 std::vector<KernelWork> CpuWorkOf(const KernelRow&, const KernelCall&, const KernelWork& least) { return {least}; }

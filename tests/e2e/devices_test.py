@@ -13,8 +13,8 @@ import sample_files  # noqa: E402
 LOSS = ["--loss", "cross_entropy(logits, label)", "--batch", "8"]
 
 
-def run(words, code=0):
-    done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+def run(words, code=0, **variables):
+    done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, env={**os.environ, **variables})
     if done.returncode != code:
         raise AssertionError(f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
     return done
@@ -89,6 +89,13 @@ class DevicesTest(unittest.TestCase):
                 pages.append(file.read())
         self.assertNotEqual(pages[0], pages[1])
         self.assertEqual(pages[0], pages[2])
+
+    def test_the_instruction_set_is_that_of_the_kernels(self):
+        def isa(allowed):
+            return json.loads(run(["devices", "--json"], ONEDNN_MAX_CPU_ISA=allowed).stdout)["devices"][0]["isa"]
+
+        self.assertEqual(isa("SSE41"), "baseline")
+        self.assertIn(isa("AVX2"), ("avx2", "baseline"))
 
     def test_what_is_refused(self):
         run(["compile", "model.onnx", *LOSS, "-o", "one.plan"])

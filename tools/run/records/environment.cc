@@ -30,14 +30,6 @@ std::string ProcValue(const char* file, const std::string& key) {
   return "";
 }
 
-std::string WidestIsa() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return "avx512";
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
-#endif
-  return "baseline";
-}
-
 }  // namespace
 
 CpuDevice ThisCpu() {
@@ -48,7 +40,7 @@ CpuDevice ThisCpu() {
   const int64_t page = sysconf(_SC_PAGESIZE);
   cpu.total_bytes = sysconf(_SC_PHYS_PAGES) * page;
   cpu.free_bytes = FreeHostBytes();
-  cpu.isa = WidestIsa();
+  cpu.isa = UsedInstructionSet();
   cpu.bfloat16 = FastBfloat16Instructions();
   return cpu;
 }
