@@ -48,7 +48,7 @@ struct CompileReport {
   std::vector<Reason> frozen;
   int64_t trained_elements = 0;
   int64_t initializer_elements = 0;
-  double step_flops = 0;               // of the first entry
+  double step_flops = 0;               // of the first entry, on all devices together
   int64_t transient_bytes = 0;         // planned; the largest over all entries
   int64_t waits = 0, waits_bound = 0;  // waits for events in the first entry, and the fewest that keep its order
   int64_t live_bytes_bound = 0;        // lower bound for any placement of that entry's values

@@ -41,6 +41,9 @@ void EntryPrograms::Add(const PassContext& whole, const Replicas& replicas, Entr
   } else {
     options_.recipe.ShardsOptimizer() ? AddSharded(whole, replicas, entry) : AddReplicas(whole, replicas, entry);
   }
+  if (plan_.entries.empty()) {
+    for (const RankBinding& rank : entry.ranks) report_.step_flops += flops_.at(rank.program);
+  }
   // The replicas of a stage all-reduce their partial sums of gradients.
   const bool sums =
       !replicas.divided && !options_.recipe.ShardsOptimizer() && (whole.kind == EntryKind::kUpdate || whole.kind == EntryKind::kLastBatch);
@@ -191,10 +194,9 @@ void EntryPrograms::ReportTail(const Graph& graph) {
 void EntryPrograms::Count(const PassContext& context) {
   if (context.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = context.recomputed;
   report_.keeps_settled |= context.keeps_settled;
-  if (plan_.programs.empty()) {
-    for (const Node& node : context.graph.nodes) report_.step_flops += CostOf(context.graph, node).flops;
-  }
   if (plan_.entries.empty()) {
+    double& flops = flops_[static_cast<int>(plan_.programs.size())];
+    for (const Node& node : context.graph.nodes) flops += CostOf(context.graph, node).flops;
     report_.waits += static_cast<int64_t>(context.scheduled.waits.size());
     report_.waits_bound += context.scheduled.waits_bound;
   }

@@ -58,6 +58,7 @@ class EntryPrograms {
   CompileReport& report_;
   StateHolders holders_;
   GradientOwners gradient_owners_;
+  std::map<int, double> flops_;  // by program of the first entry
 };
 
 }  // namespace gradloom

@@ -453,6 +453,21 @@ class CheckTest(unittest.TestCase):
         for name in ("transient_bytes", "state_bytes"):
             self.assertEqual(checked[name], compiled[name])
 
+    def test_work_of_all_devices(self):
+        text = ("""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 6] x) => (float[N, 2] y) <float[6, 6] w = {%s}, float[6, 2] v = {%s}>"""
+                """ { [first] h = MatMul (x, w) [second] y = MatMul (h, v) }""")
+        model = onnx.parser.parse_model(text % (", ".join(["0.1"] * 36), ", ".join(["0.1", "-0.2"] * 6)))
+        flags = ["--loss", "mse", "--batch", "512", "--json"]
+        one, two, placed, sharded = (json.loads(self.check(model, *flags, *more).stdout) for more in (
+            [], ["--devices", "cpu:2"], ["--devices", "cpu:2", "--place", "first=cpu:0", "--place", "second=cpu:1"],
+            ["--devices", "cpu:2", "--shard-optimizer"]))
+        # Each of two devices computes half of the samples, and updates all weights or its share.
+        for divided in (two, placed, sharded):
+            self.assertAlmostEqual(divided["step_flops"] / one["step_flops"], 1, delta=0.1)
+        self.assertGreater(two["step_flops"], sharded["step_flops"])
+        self.assertGreaterEqual(two["instructions"], 2 * one["instructions"])
+        self.assertGreater(placed["instructions"], one["instructions"])
+
     def test_gradients_alone(self):
         model = detector()
         for node in model.graph.node:

@@ -105,17 +105,24 @@ CompiledModel SetUpWithData(Configuration configuration, nlohmann::json& data) {
   return compiled;
 }
 
+// The instructions of the first entry, on all devices together.
+size_t InstructionsOf(const Plan& plan) {
+  size_t instructions = 0;
+  for (const RankBinding& rank : plan.entries.front().ranks)
+    instructions += plan.programs[static_cast<size_t>(rank.program)].instructions.size();
+  return instructions;
+}
+
 int Check(const Configuration& configuration, bool json) {
   if (StopsEarly(configuration)) return StopEarly(configuration, {.only_check = true}, json);
   nlohmann::json data;
   const CompiledModel made = configuration.Text("data.train").empty() ? CompileConfigured(configuration, {.only_check = true})
                                                                       : SetUpWithData(configuration, data);
-  const Program& program = made.plan.programs.front();
   if (json) {
     nlohmann::json line{{"model", ModelPathOf(configuration)},      {"trained", Reasons(made.report.trained)},
                         {"frozen", Reasons(made.report.frozen)},    {"parameters_trained", made.report.trained_elements},
                         {"step_flops", made.report.step_flops},     {"transient_bytes", made.report.transient_bytes},
-                        {"state_bytes", MostStateBytes(made.plan)}, {"instructions", program.instructions.size()}};
+                        {"state_bytes", MostStateBytes(made.plan)}, {"instructions", InstructionsOf(made.plan)}};
     if (!data.is_null()) line["data"] = data;
     std::printf("%s\n", JsonLine(line).c_str());
     return 0;
@@ -133,7 +140,7 @@ int Check(const Configuration& configuration, bool json) {
                 sizes.size() > 1 ? (", the last of " + std::to_string(sizes[1].get<int64_t>())).c_str() : "");
   }
   std::printf("%s parameters trained   %s FLOPs a step   %zu instructions   %s activations + %s weights and optimizer   sound\n",
-              WithCommas(made.report.trained_elements).c_str(), Short(made.report.step_flops).c_str(), program.instructions.size(),
+              WithCommas(made.report.trained_elements).c_str(), Short(made.report.step_flops).c_str(), InstructionsOf(made.plan),
               Bytes(made.report.transient_bytes).c_str(), Bytes(MostStateBytes(made.plan)).c_str());
   return 0;
 }
