@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/read_number.h"
+#include "runtime/comm/endpoint.h"
 
 namespace gradloom {
 namespace {
@@ -157,8 +158,12 @@ LauncherInfo InfoOfPet(const Reader& reader) {
   const auto one = [&](const char* name) { return reader.Has(name) ? reader.Number(name) : SourcedNumber{1, std::string(name) + "=1"}; };
   const std::optional<SourcedNumber> nodes = one("PET_NNODES"), per_node = one("PET_NPROC_PER_NODE");
   const std::string both = nodes->source + " " + per_node->source;
-  info.address = reader.Text("PET_MASTER_ADDR");
+  // As in `launch`, both parts of the endpoint may be given by themselves.
+  const Endpoint endpoint = EndpointOf(reader.Text("PET_RDZV_ENDPOINT"));
+  info.address = reader.Has("PET_MASTER_ADDR") ? reader.Text("PET_MASTER_ADDR") : endpoint.host;
   info.fields[kPort] = reader.Number("PET_MASTER_PORT");
+  if (!info.has(kPort) && endpoint.port != -1)
+    info.fields[kPort] = SourcedNumber{std::max(endpoint.port, -1), reader.Source("PET_RDZV_ENDPOINT")};
   info.rank_problem = both + " configures torchrun, but torchrun did not start this process";
   if (nodes->value < 1 || per_node->value < 1) return info;
   info.fields[kNodes] = nodes;

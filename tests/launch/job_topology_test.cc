@@ -105,6 +105,13 @@ TEST(JobTopology, LaunchersAreRecognized) {
       {"PET, a process a pod",
        "PET_NNODES=4 PET_NPROC_PER_NODE=1 PET_NODE_RANK=2 PET_MASTER_ADDR=trainer-node-0-0.trainer PET_MASTER_PORT=29400",
        "PET_* variables 2/4 local 0/1 node 2/4 trainer-node-0-0.trainer:29400"},
+      {"PET, Kubeflow's Trainer v2", "PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ENDPOINT=trainer-node-0-0.trainer:29400",
+       "PET_* variables 1/2 local 0/1 node 1/2 trainer-node-0-0.trainer:29400"},
+      {"PET, an endpoint without a port", "PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ENDPOINT=[fe80::1]",
+       "PET_* variables 1/2 local 0/1 node 1/2 fe80::1:29500"},
+      {"PET, an endpoint and its parts as in launch",
+       "PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ENDPOINT=a:29400 PET_MASTER_ADDR=b PET_MASTER_PORT=7",
+       "PET_* variables 1/2 local 0/1 node 1/2 b:7"},
       {"srun", slurm, "Slurm 5/8 local 1/2 node 2/4 gpu01:17345"},
       {"srun on one host, of Slurm 22.05",
        "SLURM_JOB_ID=2 SLURM_JOB_NAME=gradloom SLURM_JOB_NODELIST=vm SLURM_LAUNCH_NODE_IPADDR=127.0.0.1 SLURM_LOCALID=1 SLURM_NNODES=1 "
@@ -202,6 +209,8 @@ TEST(JobTopology, ReportsContradictions) {
       // Variables that tell torchrun or `launch` what to start.
       {"", "PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1 PET_MASTER_ADDR=a", "PET_NNODES=2 PET_NPROC_PER_NODE=4 configures torchrun"},
       {"", "PET_NNODES=1:4 PET_RDZV_ENDPOINT=a:29400 PET_RDZV_BACKEND=c10d", "PET_NNODES=1:4 PET_NPROC_PER_NODE=1 configures torchrun"},
+      {"", "PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ENDPOINT=a:x", "PET_RDZV_ENDPOINT=a:x is not a valid port"},
+      {"", "PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ENDPOINT=a:0", "PET_RDZV_ENDPOINT=a:0 is not a valid port"},
       {"", "PET_NNODES=1 PET_NPROC_PER_NODE=auto", "PET_NPROC_PER_NODE=auto configures torchrun"},
   };
   for (const Row& row : rows) EXPECT_NE(Resolved(row.environment).find(row.expected), std::string::npos) << Resolved(row.environment);

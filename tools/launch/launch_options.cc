@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/read_number.h"
+#include "runtime/comm/endpoint.h"
 
 namespace gradloom {
 namespace {
@@ -38,22 +39,9 @@ int NodesOf(const std::string& text) {
   return *most;
 }
 
-struct Endpoint {
-  std::string host;
-  int port = -1;
-};
-
-// "host", "host:29500", "[fe80::1]:29500".
-Endpoint EndpointOf(const std::string& text) {
-  Endpoint endpoint;
-  const size_t bracket = text.find(']');
-  const bool v6 = text.starts_with("[") && bracket != std::string::npos;
-  const size_t colon = text.find(':', v6 ? bracket : 0);
-  endpoint.host = v6 ? text.substr(1, bracket - 1) : text.substr(0, colon);
-  if (colon != std::string::npos) {
-    const std::optional<int> port = ReadNumber<int>(text.substr(colon + 1));
-    endpoint.port = port.value_or(-2);
-  }
+// Throws Error(kConfig).
+Endpoint ReadEndpoint(const std::string& text) {
+  Endpoint endpoint = EndpointOf(text);
   if (!endpoint.host.empty() && endpoint.port >= -1) return endpoint;
   throw Error(ErrorCode::kConfig, "invalid endpoint: '" + Escaped(text) + "'", "--rdzv-endpoint", "expected --rdzv-endpoint HOST:29500");
 }
@@ -100,7 +88,7 @@ std::vector<std::array<StreamTarget, 2>> TargetsOf(const LaunchFlags& flags, int
 }
 
 void SetMaster(const LaunchFlags& flags, LaunchOptions& options) {
-  const Endpoint endpoint = flags.rdzv_endpoint.empty() ? Endpoint{} : EndpointOf(flags.rdzv_endpoint);
+  const Endpoint endpoint = flags.rdzv_endpoint.empty() ? Endpoint{} : ReadEndpoint(flags.rdzv_endpoint);
   options.master_address = !flags.master_addr.empty() ? flags.master_addr : endpoint.host;
   options.master_port = flags.master_port >= 0 ? flags.master_port : endpoint.port >= 0 ? endpoint.port : kDefaultMasterPort;
   // torchrun's HOST:0 is a free port, which only the processes of one host can know.
