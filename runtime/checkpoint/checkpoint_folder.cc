@@ -15,6 +15,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/plan/memory_report.h"
 
 namespace gradloom {
 namespace {
@@ -40,12 +41,6 @@ std::string StepName(int64_t step) {
   char text[32];
   std::snprintf(text, sizeof text, "step-%06lld", static_cast<long long>(step));
   return text;
-}
-
-int64_t StateBytes(const Plan& plan) {
-  int64_t bytes = 0;
-  for (const StateTensor& state : plan.state) bytes += state.derived() ? 0 : state.shape.elements() * DTypeBytes(state.dtype);
-  return bytes;
 }
 
 // What the system says about the files of a folder, which changes with their content: sizes, times, and which files they are.
@@ -210,7 +205,7 @@ SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& 
     if (error.code() != ErrorCode::kResource) throw;
     // It is not removed again: readers may already use it, and the next process points to it (FinishSave).
     const std::string left = renamed ? ", and is complete, but LATEST or BEST may not name it" : "";
-    throw Error(error.code(), error.message() + "; the checkpoint needs " + std::to_string(StateBytes(*saved.plan)) + " bytes" + left,
+    throw Error(error.code(), error.message() + "; the checkpoint needs " + std::to_string(SavedStateBytes(*saved.plan)) + " bytes" + left,
                 error.where(), error.help());
   } catch (...) {
     if (others != nullptr) others->Abandon();

@@ -177,6 +177,12 @@ int64_t MostStateBytes(const Plan& plan) {
   return most;
 }
 
+int64_t SavedStateBytes(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const StateTensor& state : plan.state) bytes += state.derived() ? 0 : state.shape.elements() * DTypeBytes(state.dtype);
+  return bytes;
+}
+
 PlaceMemory ArenasOf(const Plan& plan, int index) {
   PlaceMemory place;
   place.state_bytes = plan.places[static_cast<size_t>(index)].state_bytes;

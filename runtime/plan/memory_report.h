@@ -49,6 +49,10 @@ struct MemoryReport {
 // The size of the largest state arena of any device. Looks at no program.
 int64_t MostStateBytes(const Plan& plan);
 
+// The bytes of all state that a checkpoint contains, over all parts of the model: the elements, without padding and without what is derived
+// from other state.
+int64_t SavedStateBytes(const Plan& plan);
+
 // Only the arenas of a place, which costs a look at each size.
 PlaceMemory ArenasOf(const Plan& plan, int place);
 

@@ -51,6 +51,15 @@ TEST(MemoryReport, ArenasAddUpToTheReport) {
   }
 }
 
+// What layouts add and copies of parameters are in memory only.
+TEST(MemoryReport, SavedStateHasNoPadding) {
+  Plan plan;
+  plan.state = {{.name = "w", .kind = StateKind::kParameter, .shape = {3, 5}, .bytes = 256},
+                {.name = "w/copy", .kind = StateKind::kWeightCopy, .dtype = DType::kBfloat16, .shape = {3, 5}, .bytes = 64},
+                {.name = "n", .kind = StateKind::kOptimizer, .dtype = DType::kInt64, .shape = {}, .bytes = 64}};
+  EXPECT_EQ(SavedStateBytes(plan), 3 * 5 * 4 + 8);
+}
+
 TEST(MemoryReport, StateByRole) {
   const MemoryReport report = ReportMemory(Small());
   EXPECT_EQ(report.places[0].parameters, 400);

@@ -7,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/stopwatch.h"
+#include "runtime/plan/memory_report.h"
 #include "tools/run/train/run_folder.h"
 #include "tools/screen/shell_word.h"
 
@@ -17,16 +18,9 @@ namespace {
 constexpr char kTrainer[] = "trainer";
 constexpr char kRecords[] = "records";
 
-// The bytes of all state that a checkpoint contains, over all parts of the model.
-int64_t StateBytes(const Plan& plan) {
-  int64_t bytes = 0;
-  for (const StateTensor& state : plan.state) bytes += state.derived() ? 0 : state.bytes;
-  return bytes;
-}
-
 // The size limit of a checkpoint file. The header of a safetensors file may have 100 MB, and foreign state is to be refused by name rather
 // than by size, unless it is very large.
-int64_t LimitFor(const Plan& plan) { return 4 * StateBytes(plan) + (int64_t{1} << 30); }
+int64_t LimitFor(const Plan& plan) { return 4 * SavedStateBytes(plan) + (int64_t{1} << 30); }
 
 // Above this number of bytes of state, a better state waits for the write in progress instead of being copied meanwhile: large models
 // should not need the memory for a second copy.
@@ -178,7 +172,7 @@ bool RunCheckpoints::PutsOff(SaveReason reason) {
 }
 
 bool RunCheckpoints::KeepBest() {
-  if (StateBytes(*set_up_.plan) > kMostKeptBytes) return false;
+  if (SavedStateBytes(*set_up_.plan) > kMostKeptBytes) return false;
   // The state that was kept before is not the best any more.
   has_next_ = false;
   Describe(true, next_);
@@ -203,7 +197,7 @@ bool RunCheckpoints::Copy(PendingSave& save) {
     save.copy.Release();
   }
   if (!std::exchange(told_, true)) {
-    Warn("training waits for each save: a copy of the state takes " + std::to_string((StateBytes(*set_up_.plan) >> 20) + 1) +
+    Warn("training waits for each save: a copy of the state takes " + std::to_string((SavedStateBytes(*set_up_.plan) >> 20) + 1) +
          " MiB of memory, which are not free");
   }
   return false;
