@@ -141,7 +141,10 @@ class ScheduleTest(unittest.TestCase):
         for word in ["send to 1", "recv from 0", "all-reduce of"]:
             self.assertIn(word, tables)
         # Two devices hold a replica; more devices are further replicas.
-        lines = json.loads(gradloom("simulate", plan, "--devices", "2,64", "--topology", TOPOLOGY, "--json").stdout)["simulations"]
+        said = json.loads(gradloom("simulate", plan, "--devices", "2,64", "--topology", TOPOLOGY, "--json").stdout)
+        lines = said["simulations"]
+        self.assertEqual((said["efficiency_relative_to_devices"], lines[1]["efficiency"]), (2, 1))
+        self.assertIn("efficiency relative to one copy on 2 devices:", gradloom("simulate", plan, "--devices", "64", "--topology", TOPOLOGY).stdout)
         self.assertEqual([line["devices"] for line in lines], [4, 2, 64])
         self.assertEqual(lines[2]["samples"], 32 * lines[1]["samples"])
         self.assertIn("not a multiple of the", gradloom("simulate", plan, "--devices", "3", code=4).stderr)
@@ -240,6 +243,14 @@ class ScheduleTest(unittest.TestCase):
             self.assertGreater(phases["backward_ms"], phases["forward_ms"])
             self.assertGreater(phases["forward_ms"], 0)
             self.assertLess(run["simulated_in_ms"], 5000)
+        # Efficiency is relative to one device, in the list or not.
+        self.assertEqual(said["efficiency_relative_to_devices"], 1)
+        for run in runs:
+            self.assertAlmostEqual(run["efficiency"], runs[1]["step_ms"] / run["step_ms"], places=9)
+        table = [gradloom("simulate", plan, "--topology", TOPOLOGY, "--devices", counts).stdout for counts in ("1,64", "64")]
+        self.assertIn("efficiency relative to one device:", table[1])
+        self.assertRegex(table[0], r"(?m)^ +1 .* 100\.0 %$")
+        self.assertEqual(*(re.search(r"(?m)^ +64 .*$", each)[0] for each in table))
         # A step of three accumulated batches sums its gradients once.
         three = self.compile(LENET, "cross_entropy", "--devices", "cpu:4", "--accumulate", "3")
         sums = json.loads(gradloom("simulate", three, "--topology", TOPOLOGY, "--devices", "1,8,64,4096", "--json").stdout)["simulations"]

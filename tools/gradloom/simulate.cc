@@ -31,7 +31,8 @@ struct Flags {
   bool json = false;
 };
 
-nlohmann::ordered_json JsonOf(const Plan& plan, const SimulatedUpdate& simulated, double took_ms) {
+// `one_copy`: the seconds of a step on the devices of one copy of the model.
+nlohmann::ordered_json JsonOf(const Plan& plan, const SimulatedUpdate& simulated, double one_copy, double took_ms) {
   nlohmann::ordered_json phases = nlohmann::ordered_json::object();
   const SimulatedProgram& first = simulated.batch.programs.front();
   for (const auto& [phase, seconds] : SecondsByPhase(plan.programs[static_cast<size_t>(first.program)], first)) {
@@ -42,6 +43,7 @@ nlohmann::ordered_json JsonOf(const Plan& plan, const SimulatedUpdate& simulated
           {"batches", simulated.batches},
           {"samples", simulated.samples()},
           {"samples_per_second", static_cast<double>(simulated.samples()) / simulated.seconds()},
+          {"efficiency", one_copy / simulated.seconds()},
           {"phases_of_a_batch", phases},
           {"communication_ms", simulated.communication() * 1e3},
           {"exposed_ms", simulated.exposed() * 1e3},
@@ -66,15 +68,20 @@ int Simulate(const Flags& flags) {
   const int index = std::max(TrainingEntry(plan), 0);
   const Entry& entry = plan.entries[static_cast<size_t>(index)];
   nlohmann::ordered_json lines = nlohmann::ordered_json::array();
-  double one = 0;
   const Profile profile = flags.profile.empty() ? Profile() : ReadProfile(flags.profile, plan);
+  const auto simulate = [&](int devices) {
+    return SimulateUpdate(plan, index, cluster, devices, flags.profile.empty() ? nullptr : &profile);
+  };
+  // Efficiency compares with one copy of the model, whether or not it is in the list: on one device, unless the plan divides the model.
+  const int copy = static_cast<int>(CopyOfModel(entry).size());
+  const double one_copy = simulate(copy).seconds();
   for (size_t i = 0; i < flags.devices.size() + 1; ++i) {
     // The plan as it is, then each requested number of devices.
     const int devices = i == 0 ? 0 : flags.devices[i - 1];
     const Stopwatch time;
-    const SimulatedUpdate simulated = SimulateUpdate(plan, index, cluster, devices, flags.profile.empty() ? nullptr : &profile);
+    const SimulatedUpdate simulated = simulate(devices);
     const double ms = time.ms();
-    lines.push_back(JsonOf(plan, simulated, ms));
+    lines.push_back(JsonOf(plan, simulated, one_copy, ms));
     if (flags.json) continue;
     const int on = simulated.batch.devices;
     const double rate = static_cast<double>(simulated.samples()) / simulated.seconds();
@@ -83,19 +90,21 @@ int Simulate(const Flags& flags) {
                   Milliseconds(simulated.seconds()).c_str(), WithCommas(static_cast<int64_t>(rate)).c_str(), PartsOf(simulated).c_str(),
                   SimulationSummary(plan, simulated.batch).c_str());
       if (!flags.devices.empty()) {
-        std::printf("%lld samples %s:\n%8s %14s %16s %12s %12s\n", static_cast<long long>(entry.ranks[0].shard_length),
-                    CopyOfModel(entry).size() == 1 ? "a device" : "a copy of the model", "devices", "step", "samples/s", "exposed",
-                    "efficiency");
+        std::printf("%lld samples %s, efficiency relative to %s:\n%8s %14s %16s %12s %12s\n",
+                    static_cast<long long>(entry.ranks[0].shard_length), copy == 1 ? "a device" : "a copy of the model",
+                    copy == 1 ? "one device" : ("one copy on " + std::to_string(copy) + " devices").c_str(), "devices", "step", "samples/s",
+                    "exposed", "efficiency");
       }
       continue;
     }
-    if (one == 0) one = rate / on;
     std::printf("%8d %14s %16s %12s %10.1f %%\n", on, Milliseconds(simulated.seconds()).c_str(),
-                WithCommas(static_cast<int64_t>(rate)).c_str(), Milliseconds(simulated.exposed()).c_str(), 100 * rate / on / one);
+                WithCommas(static_cast<int64_t>(rate)).c_str(), Milliseconds(simulated.exposed()).c_str(),
+                100 * one_copy / simulated.seconds());
   }
   if (flags.json) {
-    std::printf("%s\n",
-                nlohmann::ordered_json{{"plan", PlanHash(plan)}, {"entry", EntryName(entry)}, {"simulations", lines}}.dump().c_str());
+    const nlohmann::ordered_json line{
+        {"plan", PlanHash(plan)}, {"entry", EntryName(entry)}, {"efficiency_relative_to_devices", copy}, {"simulations", lines}};
+    std::printf("%s\n", line.dump().c_str());
   }
   return 0;
 }
