@@ -42,7 +42,7 @@ class Comparison {
   Deviation Run() {
     Losses();
     if (c_.full) {
-      Tensors("grad/", run_.gradients, c_.tolerance.grad_atol, c_.tolerance.grad_rtol, result_.gradient);
+      if (run_.fetches_gradients) Tensors("grad/", run_.gradients, c_.tolerance.grad_atol, c_.tolerance.grad_rtol, result_.gradient);
       Tensors("param/", run_.parameters, c_.tolerance.param_atol, c_.tolerance.param_rtol, result_.parameter);
     } else {
       Norms();
@@ -115,7 +115,7 @@ class Comparison {
         Note(worst, OverBound(std::abs(Norm(view) - norm), bound), kind + "_norm/" + name);
         Note(worst, OverBound(std::abs(Probe(view) - Recorded(kind + "_probe", name)), bound), kind + "_probe/" + name);
       };
-      check(run_.gradients, "grad", c_.tolerance.grad_atol, c_.tolerance.grad_rtol, result_.gradient);
+      if (run_.fetches_gradients) check(run_.gradients, "grad", c_.tolerance.grad_atol, c_.tolerance.grad_rtol, result_.gradient);
       check(run_.parameters, "param", c_.tolerance.param_atol, c_.tolerance.param_rtol, result_.parameter);
     }
   }

@@ -13,6 +13,7 @@ namespace gradloom {
 struct TrainingRun {
   std::vector<double> losses;                // per batch, before its update
   std::map<std::string, Tensor> gradients;   // of the first batch, by initializer
+  bool fetches_gradients = true;             // otherwise they are not compared
   std::map<std::string, Tensor> parameters;  // after the last step: trained and frozen parameters, and statistics
   std::map<std::string, Tensor> initial;     // the same before the first step
 };

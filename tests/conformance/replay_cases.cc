@@ -1,14 +1,14 @@
 // replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--pipeline N] [--gather-to N]
-// [--copy-inputs]
-// [--recompute] [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any]
-// [--disable-pass NAME]... [--relax NAME=FACTOR]... [--out DIR]
+// [--shard-optimizer] [--copy-inputs] [--recompute] [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16]
+// [--gradients on|off] [--sum-order fixed|any] [--disable-pass NAME]... [--relax NAME=FACTOR]... [--out DIR]
 //
 // Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the executor, compares the results with
 // the recording, and prints a line per case:
 //
 //   NAME  loss 0.12  gradient 0.30  parameter 0.08  passed
 //
-// The figures are the largest errors relative to the tolerance. --relax multiplies that of the losses of a case: where an element is within
+// The figures are the largest errors relative to the tolerance. Gradients that are fetched are summed for all devices; with --gradients off
+// they are not compared, and one device may get the sum. --relax multiplies that of the losses of a case: where an element is within
 // rounding errors of a kink, the order of sums decides on which side the recording is. Ends with "N passed, N failed".
 #include "tests/conformance/replay_cases.h"
 
@@ -38,9 +38,9 @@ struct Arguments {
 };
 
 constexpr char kUsage[] =
-    "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs] "
-    "[--recompute] [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] [--sum-order fixed|any] "
-    "[--disable-pass NAME]... [--relax NAME=FACTOR]... [--out DIR]";
+    "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--pipeline N] [--gather-to N] "
+    "[--shard-optimizer] [--copy-inputs] [--recompute] [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] "
+    "[--gradients on|off] [--sum-order fixed|any] [--disable-pass NAME]... [--relax NAME=FACTOR]... [--out DIR]";
 
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
@@ -65,6 +65,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.run.devices = value(i);
     } else if (flag == "--cuda-graph") {
       arguments.run.graph = value(i) != "off";
+    } else if (flag == "--gradients") {
+      arguments.run.gradients = value(i) != "off";
     } else if (flag == "--sum-order") {
       arguments.run.fixed_order = value(i) != "any";
     } else if (flag == "--precision") {

@@ -101,6 +101,7 @@ TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
   Session session(plan, session_options);
   if (options.chaos) session.executor().SetChaos(*options.chaos);
   TrainingRun run;
+  run.fetches_gradients = options.gradients;
   run.initial = Values(session);
   for (int step = 0; step < recorded.steps(); ++step) {
     if (!recorded.lr_factors.empty()) {

@@ -29,6 +29,12 @@ SANITIZED_KERNELS += "PaddedRows.PointwisePrograms*"
 SANITIZED_TESTS = SANITIZED_KERNELS + ":CudaRandomCalls.*:AttentionProducts.*Agree*"
 # initcheck does not see what cuBLASLt's kernels for Hopper write, and reports every read of a product.
 WITHOUT_PRODUCTS = (re.sub("MatMul,Gemm,", "", SANITIZED_OPS), SANITIZED_KERNELS)
+# How devices share a model: the number of devices, and the flags. Gradients that are fetched would be summed for all devices.
+SHARED = (("samples divided", 2, []),
+          ("losses gathered", 2, ["--gather-to", "0"]),
+          ("optimizer's state divided", 2, ["--shard-optimizer", "--gradients", "off"]),
+          ("stages", 2, ["--stages", "2", "--place-seed", "2"]),
+          ("pipelines", 4, ["--stages", "2", "--place-seed", "3", "--pipeline", "3"]))
 SLOW_S = 20  # tests that take longer are listed
 VERDICT = re.compile(r"^(\S+) .*\bloss +(\S+) .*\bparameter +(\S+) .*\b(passed|FAILED)$", re.M)
 
@@ -133,7 +139,7 @@ class Report:
         begin, good = time.monotonic(), set()
         command = [program, "replay", *arguments]
         # Neighbors are alike. Mixed, groups take about equally long.
-        count = max(1, len(cases) // GROUP)
+        count = min(len(cases), max(self.jobs, len(cases) // GROUP))
         groups = [(f"{what} {i}", [*command, *cases[i::count]], None) for i in range(count)]
         for _, run in self.run_all(groups, limit):
             good.update(verdict[1] for verdict in VERDICT.finditer(run.output if run else "") if verdict[4] == "passed")
@@ -208,27 +214,27 @@ def main():
             wanted += [(f"{name} {i}", command, {"GRADLOOM_OP_PART": f"{i}/{OP_PARTS}"}) for i in range(OP_PARTS)]
         else:
             wanted.append((name, command, None))
-    report.until(0.55)
+    report.until(0.52)
     report.tests("kernels", [each for each in wanted if not each[0].startswith(ALONE)], 150)
-    report.until(0.62)
+    report.until(0.59)
     report.tests("streams and memory", [each for each in wanted if each[0].startswith(ALONE)], 60, jobs=1)
 
     small, all_cases = cases_in(f"{arguments.cases}/cases"), cases_in(f"{arguments.cases}/cases", f"{arguments.cases}/recorded")
-    report.until(0.85)
+    report.until(0.8)
     report.replay("recorded trainings on cuda:0", program, all_cases, 90, ["--devices", "cuda:0"], ["--devices", "cpu"])
-    report.until(0.89)
-    report.replay("without graphs", program, small, 60, ["--devices", "cuda:0", "--cuda-graph", "off"], ["--devices", "cpu"])
-    report.until(0.93)
-    report.replay("three streams, random delays", program, small, 60, ["--devices", "cuda:0", "--streams", "3", "--chaos", "1"], ["--devices", "cpu"])
-    report.until(0.97)
-    report.replay("sums in any order", program, small, 60, ["--devices", "cuda:0", "--sum-order", "any"], ["--devices", "cpu"])
-    report.until(1)
-    report.replay("on cuda:0,cuda:0", program, small, 60, ["--devices", "cuda:0,cuda:0"], ["--devices", "cpu:2"])
-    if (arguments.gpus or 1) > 1:
+    parts = [("without graphs", arguments.jobs, ["--devices", "cuda:0", "--cuda-graph", "off"], ["--devices", "cpu"]),
+             ("three streams, random delays", arguments.jobs, ["--devices", "cuda:0", "--streams", "3", "--chaos", "1"], ["--devices", "cpu"]),
+             ("sums in any order", arguments.jobs, ["--devices", "cuda:0", "--sum-order", "any"], ["--devices", "cpu"])]
+    for second in range(min(arguments.gpus or 1, 2)):
         # GPUs that wait for each other are slow if several processes share them.
-        report.jobs = min(arguments.jobs, 2)
-        report.replay("on cuda:0,cuda:1", program, small, 60, ["--devices", "cuda:0,cuda:1"], ["--devices", "cpu:2"])
-        report.jobs = arguments.jobs
+        jobs = arguments.jobs if second == 0 else min(arguments.jobs, 2)
+        for what, number, flags in SHARED:
+            devices = ",".join(["cuda:0", f"cuda:{second}"] * (number // 2))
+            parts.append((f"{what} on {devices}", jobs, ["--devices", devices, *flags], ["--devices", f"cpu:{number}", *flags]))
+    for i, (what, report.jobs, on_gpu, on_cpu) in enumerate(parts):
+        report.until(0.8 + 0.2 * (i + 1) / len(parts))
+        report.replay(what, program, small, 60, on_gpu, on_cpu)
+    report.jobs = arguments.jobs
 
     tools = ("memcheck", "racecheck", "initcheck", "synccheck")
     if shutil.which("compute-sanitizer") is None:

@@ -26,7 +26,7 @@ elif sys.argv[1] == "tests":
     if name == "CudaKernels.AgreeWithTheReference":
         print(os.environ["GRADLOOM_OP_PART"] + " calls of operators compared")
 else:
-    spoiled, on_gpu = False, "cpu" not in sys.argv
+    spoiled, on_gpu = False, not any(word.startswith("cpu") for word in sys.argv)
     for case in sys.argv[2:]:
         if case.startswith("--") or not os.path.isdir(case):
             continue
@@ -34,7 +34,8 @@ else:
         if name == "hangs":
             time.sleep(60)
         spoiled = spoiled or (name == "spoils" and on_gpu)
-        loss = 2.73 if name == "kinked" else 5.0 if name == "worse" and on_gpu else 2.0 if name == "worse" or spoiled else 0.01
+        placed, pipelined = "--stages" in sys.argv, "--pipeline" in sys.argv
+        loss = 2.73 if name == "kinked" or (name == "kinked_in_pipelines" and pipelined) else 5.0 if (name == "worse" or (name == "wrong_in_stages" and placed)) and on_gpu else 2.0 if name == "worse" or spoiled else 0.01
         print(f"{name:40} loss {loss:8.3}  gradient 0  parameter 0.1  " + ("FAILED" if loss > 1 else "passed"), flush=True)
         spoiled = spoiled or loss > 1
     sys.exit(spoiled)
@@ -42,7 +43,7 @@ else:
 
 
 class RunOnGpu(unittest.TestCase):
-    def run_script(self, cases, *arguments, hangs=False):
+    def run_script(self, cases, *arguments, hangs=False, small=()):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             program = folder / "gpu_programs"
@@ -50,9 +51,9 @@ class RunOnGpu(unittest.TestCase):
             program.chmod(0o755)
             if hangs:
                 (folder / "gpu_programs.hangs").touch()
-            for case in cases:
-                (folder / "recorded" / case).mkdir(parents=True)
-                (folder / "recorded" / case / "case.json").write_text("{}")
+            for case in [folder / "recorded" / case for case in cases] + [folder / "cases" / case for case in small]:
+                case.mkdir(parents=True)
+                (case / "case.json").write_text("{}")
             # The tests here must not depend on what this machine has.
             done = subprocess.run([sys.executable, SCRIPT, str(program), str(folder / "report"), "--cases", str(folder), "--jobs", "4", *arguments],
                                   capture_output=True, text=True, env={**os.environ, "PATH": "/usr/bin:/bin"})
@@ -84,12 +85,22 @@ class RunOnGpu(unittest.TestCase):
         self.assertRegex(done.stdout, "hangs: (out of time|no time left)")
         self.assertIn("== recorded trainings on cuda:0: 1 passed, 1 failed", done.stdout)
 
-
     def test_a_test_that_hangs_leaves_time_for_the_rest(self):
         done = self.run_script([f"case_{i}" for i in range(20)], "--seconds", "12", "--gpus", "2", hangs=True)
         self.assertIn("Math.Hangs: out of time", done.stdout)
         self.assertIn("== recorded trainings on cuda:0: 20 passed, 0 failed", done.stdout)
-        self.assertIn("== on cuda:0,cuda:1: 0 passed, 0 failed", done.stdout)
+        self.assertIn("== samples divided on cuda:0,cuda:1: 0 passed, 0 failed", done.stdout)
+
+    def test_devices_share_a_model_in_each_way(self):
+        text = self.run_script([], "--gpus", "1", small=["case_0", "case_1", "kinked_in_pipelines", "wrong_in_stages"]).stdout
+        for what in ("recorded trainings on cuda:0", "without graphs", "three streams, random delays", "sums in any order"):
+            self.assertIn(f"== {what}: 4 passed, 0 failed", text)
+        for what in ("samples divided", "losses gathered", "optimizer's state divided"):
+            self.assertIn(f"== {what} on cuda:0,cuda:0: 4 passed, 0 failed", text)
+        self.assertIn("== stages on cuda:0,cuda:0: 3 passed, 1 failed", text)
+        self.assertIn("== pipelines on cuda:0,cuda:0,cuda:0,cuda:0: 3 passed, 1 failed", text)
+        self.assertIn("kinked_in_pipelines: deviates from the recording as the CPU's reference kernels do", text)
+        self.assertNotIn("cuda:1", text)
 
 
 if __name__ == "__main__":
