@@ -115,6 +115,8 @@ struct BatchesState {
 
  private:
   std::shared_ptr<GradloomBatches> Make(const GradloomPlan* for_plan) const {
+    // The table takes zero for its default.
+    if (options.size == 0) throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the batch size must be at least 1, got 0");
     auto given = Sized<GradloomBatchOptions>();
     given.batch = options.size;
     given.epoch = options.epoch;

@@ -57,8 +57,8 @@ enum {
   GRADLOOM_E_GRAPH = 5,
   GRADLOOM_E_ARITY = 6,
   GRADLOOM_E_ATTR = 7,
-  GRADLOOM_E_TYPE = 8,
-  GRADLOOM_E_SHAPE = 9,
+  GRADLOOM_E_TYPE = 8,  /* also for a tensor of an unknown element type */
+  GRADLOOM_E_SHAPE = 9, /* also for a tensor that is not of the element type and shape of the parameter that it is to replace */
   GRADLOOM_E_VALUE = 10,
   GRADLOOM_E_TENSOR = 11,
   GRADLOOM_E_PATH = 12,
@@ -66,8 +66,8 @@ enum {
   GRADLOOM_E_VERSION = 14,
   GRADLOOM_E_UNSUPPORTED = 15, /* also for what this build of the library lacks */
   GRADLOOM_E_LIMIT = 16,
-  GRADLOOM_E_CONFIG = 17, /* also for null, invalid constants, and calls at the wrong time */
-  GRADLOOM_E_DATA = 18,
+  GRADLOOM_E_CONFIG = 17, /* also for null, other invalid constants, unknown names, indices out of range, and calls at the wrong time */
+  GRADLOOM_E_DATA = 18,   /* also for inputs whose number, names, types or shapes are not those of the plan */
   GRADLOOM_E_RESOURCE = 19,
   GRADLOOM_E_PLAN = 20,
   GRADLOOM_E_CHECKPOINT = 21,
@@ -242,7 +242,7 @@ typedef struct GradloomDataOptions {
 
 typedef struct GradloomBatchOptions {
   size_t size;
-  int64_t batch; /* samples per batch; the last one of an epoch has the rest */
+  int64_t batch; /* samples per batch, 0: 32; the last one of an epoch has the rest */
   int64_t epoch; /* from 0 */
   int64_t seed;
   int32_t in_order; /* 1: in the order of the file; 0: in an order that depends on seed and epoch */
@@ -348,6 +348,7 @@ typedef struct GradloomApi {
    * operands with what their operator takes: give it only plans of trusted sources. */
   GradloomStatus* (*LoadPlan)(const char* path, GradloomPlan** out);
   GradloomStatus* (*LoadPlanFromBuffer)(const void* bytes, size_t num_bytes, GradloomPlan** out);
+  /* Writes a file for LoadPlan, complete or not at all. E-RESOURCE if it cannot be written. */
   GradloomStatus* (*SavePlan)(const GradloomPlan* plan, const char* path);
   void (*ReleasePlan)(GradloomPlan* plan);
   GradloomStatus* (*DescribePlan)(const GradloomPlan* plan, GradloomDescription what, GradloomText** out);
@@ -387,8 +388,12 @@ typedef struct GradloomApi {
   GradloomStatus* (*OptimizerStep)(GradloomSession* session, GradloomStepResult* result);
   /* Sets the accumulated gradients to zero. Does nothing after an OptimizerStep, which has done so. */
   GradloomStatus* (*LazyResetGrad)(GradloomSession* session);
+  /* The loss and the outputs of one batch without training, with moving averages of parameters if the plan has them. Inputs as for Step.
+   * The plan needs GRADLOOM_WITH_EVAL. Nothing between steps changes: of `result`, which may be null, `loss` is that of this batch, `lr`
+   * that of the next update, `step` and `batch` are the session's position, `grad_norm` is -1 and `updated` 0. */
   GradloomStatus* (*EvalStep)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
                               GradloomStepResult* result);
+  /* The outputs of one batch, for GetOutput; no targets. Otherwise like EvalStep. The plan needs GRADLOOM_WITH_PREDICT. */
   GradloomStatus* (*Predict)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs);
   /* An output of the last run, including "loss". Borrowed: data and shape are valid until the session's next run. */
   GradloomStatus* (*GetOutput)(GradloomSession* session, const char* name, GradloomTensor* out);
@@ -396,7 +401,10 @@ typedef struct GradloomApi {
   GradloomStatus* (*CopyOutput)(GradloomSession* session, const char* name, void* buffer, size_t num_bytes);
   /* Number of updates done and of batches trained on. */
   GradloomStatus* (*GetPosition)(GradloomSession* session, int64_t* step, int64_t* batch);
+  /* The seed of everything random from the next run on; checkpoints have it. */
   GradloomStatus* (*SetSeed)(GradloomSession* session, int64_t seed);
+  /* The memory that the session holds on device `device` of the plan, counted from 0 (GetPlanDeviceCount). E-CONFIG if there is no such
+   * device. */
   GradloomStatus* (*GetDeviceMemory)(GradloomSession* session, size_t device, GradloomDeviceMemory* out);
   /* Frees memory that only a running step needs; the next step allocates it again. Outputs become invalid. */
   GradloomStatus* (*ReleaseMemory)(GradloomSession* session);
@@ -416,8 +424,12 @@ typedef struct GradloomApi {
    * the first update only; later, evaluations, predictions and exports do not show it. */
   GradloomStatus* (*GetParameterCount)(GradloomSession* session, int32_t trainable_only, size_t* out);
   GradloomStatus* (*GetParameterName)(GradloomSession* session, size_t index, const char** out);
+  /* By name, in the shape of the model's file; E-CONFIG for a name that is not there. `batch_axis` is -1. Name and shape are borrowed,
+   * valid as long as the session. */
   GradloomStatus* (*GetParameterTypeAndShape)(GradloomSession* session, const char* name, GradloomTensorInfo* out);
+  /* Copies a state tensor into the caller's buffer, in its own element type; E-CONFIG if `num_bytes` is not its size. */
   GradloomStatus* (*GetParameter)(GradloomSession* session, const char* name, void* buffer, size_t num_bytes);
+  /* Replaces it by a copy of the value, which must have its element type and shape (E-SHAPE). The optimizer's state stays. */
   GradloomStatus* (*UpdateParameter)(GradloomSession* session, const char* name, const GradloomTensor* value);
   /* The number of elements of all parameters, and all of them as one vector of float32 in the order of GetParameterName. E-TYPE if one has
    * another type. */
@@ -438,9 +450,10 @@ typedef struct GradloomApi {
   GradloomStatus* (*LoadCheckpointFromBuffer)(const void* bytes, size_t num_bytes, GradloomCheckpoint** out);
   void (*ReleaseCheckpoint)(GradloomCheckpoint* checkpoint);
   /* Writes one safetensors file, complete or not at all. With the optimizer's state, a session continues from it to the same bits. Without
-   * it the file has only parameters and running statistics. If several devices accumulate gradients, a save with the optimizer's state
-   * between two batches of an update first adds up what the devices have. The session goes on with that sum, as one does that loads the
-   * file, and its later results may differ in their last bits from those without the save. A save after an update changes nothing. */
+   * it the file has only parameters and running statistics. If several devices accumulate gradients (train.accumulate), a save with the
+   * optimizer's state between two batches of an update first adds up what the devices have. The session goes on with that sum, as one does
+   * that loads the file, and its later results may differ in their last bits from those without the save. A save after an update changes
+   * nothing. */
   GradloomStatus* (*SaveCheckpoint)(GradloomSession* session, const char* path, int32_t include_optimizer_state);
   GradloomStatus* (*SaveCheckpointToBuffer)(GradloomSession* session, int32_t include_optimizer_state, GradloomText** out);
   /* Texts of the caller that are stored in the checkpoints of a session. `out`: null if there is none; borrowed until the property is added
@@ -462,7 +475,9 @@ typedef struct GradloomApi {
   GradloomStatus* (*CreateDataset)(const char* const* names, const GradloomTensor* columns, size_t num_columns, GradloomDataset** out);
   GradloomStatus* (*GetDatasetRows)(const GradloomDataset* dataset, int64_t* out);
   void (*ReleaseDataset)(GradloomDataset* dataset);
+  /* `options` may be null. */
   GradloomStatus* (*CreateBatches)(const GradloomDataset* dataset, const GradloomBatchOptions* options, GradloomBatches** out);
+  /* The number of batches in the epoch. */
   GradloomStatus* (*GetBatchCount)(const GradloomBatches* batches, int64_t* out);
   /* Batch `index` by columns, ready for Step with the plan of the batches (GradloomBatchOptions). Borrowed: valid until the next GetBatch,
    * which no other thread may call meanwhile. */

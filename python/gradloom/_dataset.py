@@ -8,6 +8,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ._errors import Error
 from ._handle import Owner, released
 from ._library import library, path_bytes, string, taken
 from ._plan import Plan, settings_array
@@ -73,6 +74,8 @@ class Dataset(Owner):
                 plan: Plan | None = None) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
         """The batches of an epoch as arrays by name, ready for `Session.step`; the last batch has the remainder. The samples lie along the axes where `plan`
         has them. None: the plan for which the data set was read; of arrays, along the first axis."""
+        if size == 0:  # the table takes zero for its default
+            raise Error("E-CONFIG", "the batch size must be at least 1, got 0")
         lib, handle = library(), ctypes.c_void_p()
         options = lib.struct("GradloomBatchOptions", batch=size, epoch=epoch, seed=seed, in_order=int(in_order),
                              plan=None if plan is None else plan._handle)

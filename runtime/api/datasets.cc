@@ -121,13 +121,14 @@ GradloomStatus* GetDatasetNotes(const GradloomDataset* dataset, GradloomText** o
 
 void ReleaseDataset(GradloomDataset* dataset) { delete dataset; }
 
+constexpr int64_t kDefaultBatch = 32;  // like Fit's
+
 GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatchOptions* options, GradloomBatches** out) {
   return Guarded([&] {
     GradloomBatches*& handle = Out(out);
     const GradloomBatchOptions given = OptionsOf(options);
     const std::shared_ptr<const Dataset>& data = NotNull(dataset, "the data set").data;
-    if (given.batch < 1)
-      throw Error(ErrorCode::kConfig, "the batch size must be at least 1, got " + std::to_string(given.batch), "", "set `batch`");
+    if (given.batch < 0) throw Error(ErrorCode::kConfig, "the batch size must be at least 1, got " + std::to_string(given.batch));
     if (given.epoch < 0) throw Error(ErrorCode::kConfig, "the epoch must be at least 0, got " + std::to_string(given.epoch));
     const Plan* const plan = given.plan == nullptr ? nullptr : given.plan->plan.get();
     const int threads = plan == nullptr ? dataset->threads : ThreadsOf(*plan);
@@ -135,7 +136,7 @@ GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatc
     made->data = data;
     const auto seed = static_cast<uint64_t>(given.seed), epoch = static_cast<uint64_t>(given.epoch);
     made->order = given.in_order != 0 ? RowsInOrder(data->rows()) : ShuffledRows(data->rows(), seed, epoch);
-    made->batches = std::make_unique<Batches>(*made->data, made->order, given.batch,
+    made->batches = std::make_unique<Batches>(*made->data, made->order, given.batch == 0 ? kDefaultBatch : given.batch,
                                               BatchesOptions{.draw = RowDraw(seed, epoch),
                                                              .axes = plan == nullptr ? dataset->axes : FeedAxes(*plan),
                                                              .cores = std::min(threads, NumCores())});

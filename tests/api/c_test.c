@@ -442,6 +442,67 @@ static void TestPlanFiles(const GradloomModel* model, const char* table, const c
   api->ReleaseTrainingSession(first);
 }
 
+/* Zero is the default for the fields of every struct. */
+static void TestDefaultBatch(const GradloomPlan* plan, const char* table) {
+  Data data = Open(plan, table, 0);
+  GradloomBatchOptions options;
+  GradloomBatches* batches = NULL;
+  int64_t count = 0;
+  Good(api->GetBatchCount(data.batches, &count));
+  CHECK(count == 16); /* of 506 rows */
+  Get(&data, 0);
+  CHECK(data.count > 0 && data.columns[0].shape[0] == 32);
+  memset(&options, 0, sizeof options);
+  options.size = sizeof options;
+  options.batch = -1;
+  Fails(api->CreateBatches(data.set, &options, &batches), GRADLOOM_E_CONFIG);
+  Close(&data);
+}
+
+/* The classes of errors that the header names for tensors, and what an evaluation fills in. */
+static void TestTensors(const GradloomPlan* plan, const char* table) {
+  Data data = Open(plan, table, 8);
+  GradloomSession* session = Start(plan, NULL);
+  GradloomStepResult result;
+  GradloomTensorInfo info;
+  GradloomDeviceMemory memory;
+  GradloomTensor tensor;
+  double doubles[64] = {0};
+  Get(&data, 0);
+  tensor = data.columns[0];
+  tensor.dtype = 99;
+  Fails(api->Step(session, NULL, &tensor, 1, NULL), GRADLOOM_E_DATA); /* the plan has two inputs */
+  Fails(api->Step(session, data.names, &tensor, 1, NULL), GRADLOOM_E_TYPE);
+  Fails(api->Step(session, data.names, data.columns, 1, NULL), GRADLOOM_E_DATA);
+
+  memset(&info, 0, sizeof info);
+  info.size = sizeof info;
+  Good(api->GetParameterTypeAndShape(session, "layer1.bias", &info));
+  CHECK(info.dtype == GRADLOOM_FLOAT32 && info.rank == 1 && info.shape[0] <= 64 && info.batch_axis == -1);
+  Fails(api->GetParameterTypeAndShape(session, "no such thing", &info), GRADLOOM_E_CONFIG);
+  tensor.data = doubles;
+  tensor.shape = info.shape;
+  tensor.rank = 1;
+  tensor.dtype = GRADLOOM_FLOAT64;
+  Fails(api->SetGradient(session, "layer1.bias", &tensor), GRADLOOM_E_SHAPE);
+  Fails(api->UpdateParameter(session, "layer1.bias", &tensor), GRADLOOM_E_SHAPE);
+  Fails(api->GetParameter(session, "layer1.bias", doubles, 1), GRADLOOM_E_CONFIG);
+
+  memset(&result, 0, sizeof result);
+  result.size = sizeof result;
+  Good(api->TrainStep(session, data.names, data.columns, data.count, NULL));
+  Good(api->EvalStep(session, data.names, data.columns, data.count, &result));
+  CHECK(result.loss > 0 && result.lr == 0.01 && result.grad_norm == -1 && result.updated == 0 && result.step == 0 && result.batch == 1);
+
+  memset(&memory, 0, sizeof memory);
+  memory.size = sizeof memory;
+  Good(api->GetDeviceMemory(session, 0, &memory));
+  CHECK(strcmp(memory.device, "cpu") == 0 && memory.allocated_bytes > 0);
+  Fails(api->GetDeviceMemory(session, 1, &memory), GRADLOOM_E_CONFIG);
+  api->ReleaseTrainingSession(session);
+  Close(&data);
+}
+
 int main(int argc, char** argv) {
   GradloomModel* model = NULL;
   GradloomPlan* plan;
@@ -460,6 +521,8 @@ int main(int argc, char** argv) {
   TestGradients(plan, argv[2]);
   TestCheckpoints(plan, argv[2], folder);
   TestLearningRate(plan, argv[2]);
+  TestDefaultBatch(plan, argv[2]);
+  TestTensors(plan, argv[2]);
   TestPlanFiles(model, argv[2], folder);
   api->ReleasePlan(plan);
   api->ReleaseModel(model);

@@ -22,7 +22,7 @@ BATCH = 12
 OPTIONAL = {"options", "checkpoint", "result", "eval", "callbacks", "step", "batch"}
 OPTIONAL_OF = {("Step", "names"), ("StepAsync", "names"), ("TrainStep", "names"), ("EvalStep", "names"), ("Predict", "names"),
                ("ExportModelForInferencing", "outputs"), ("ShareParameters", "name")}
-NEEDED = {("CreateBatches", "options"), ("GetCheckpointProperty", "checkpoint"), ("GetSkippedCheckpoints", "checkpoint")}
+NEEDED = {("GetCheckpointProperty", "checkpoint"), ("GetSkippedCheckpoints", "checkpoint")}
 # Lengths of arrays, which the library cannot check.
 COUNTS = ("num_bytes", "num_inputs", "num_columns", "num_outputs", "num_elements")
 NUMBERS = (-(2**63), -(2**31), -1, 7, 2**31 - 1, 2**63 - 1)

@@ -426,6 +426,8 @@ class SessionTest(installed_package.HousingTest):
             stepped.step(batch)
         for name, value in stepped.parameters().items():
             np.testing.assert_array_equal(fitted.parameters()[name], value)
+        with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*at least 1, got 0"):
+            data.batches(0)
 
     def test_batches_that_are_not_finite_are_left_out(self):
         bad = self.y.copy()
