@@ -81,7 +81,7 @@ struct Node {
   Attributes attributes;
   std::vector<Region> regions;
   Phase phase = Phase::kForward;
-  int device = -1;       // set by place_devices
+  int device = -1;       // set by place_model and place_devices
   int micro_batch = -1;  // of a pipeline; -1: none, or several. Set by micro_batches
   std::string origin;    // the ONNX node that this comes from, with its call path; for messages and random keys
 };

@@ -10,7 +10,7 @@
 //   gradloom.SetRow(x, i, row) -> x with row i replaced; i: a scalar int64, and a negative one counts from the end
 //
 // The inputs of a body are those of the node except the condition or the trip count, in order; a body captures nothing else. Gradients are
-// in passes/differentiate_regions.cc, because they consist of the gradients of bodies.
+// in passes/gradient/differentiate_regions.cc, because they consist of the gradients of bodies.
 #include <algorithm>
 
 #include "compiler/ops/families.h"

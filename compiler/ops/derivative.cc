@@ -2,7 +2,7 @@
 //     There are as many `at` as `named`. y, as a function of the named values, which are taken as independent of each other, is
 //     differentiated with respect to the first `wanted` of them, at the values `at`. The results are the gradients of the sum of y, with
 //     the types of these values.
-//   gradloom.StopGradient(x) -> y: x without a gradient; becomes an Identity after differentiation (passes/differentiate).
+//   gradloom.StopGradient(x) -> y: x without a gradient; becomes an Identity after differentiation (passes/gradient/differentiate).
 //   gradloom.MaskGradient(x, where) -> y: x, whose gradient is 0 where the bool is true; becomes an Identity of x at the same time.
 //   gradloom.StageBoundary(x) -> y: x on another stage, while layers are fused (passes/devices/place_devices).
 #include "compiler/ops/families.h"

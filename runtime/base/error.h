@@ -7,7 +7,7 @@
 
 namespace gradloom {
 
-// The class of an error. The order is that of the table in docs/errors.md.
+// The class of an error, which docs/errors.md describes. The order is that of the numbers in gradloom_c.h.
 enum class ErrorCode {
   kInternal,  // a bug in Gradloom
   kParse,
