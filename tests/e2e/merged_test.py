@@ -187,8 +187,10 @@ class MergedTest(unittest.TestCase):
             weights = os.path.join(self.out, "module.safetensors")
             safetensors.numpy.save_file(after, weights)
             self.train(path_of(name, "default"), name, "--init-weights", weights, epochs=1, lr="1e-30")
-            run(["export", os.path.join(self.out, "run"), "-o", weights])
-            exported = safetensors.numpy.load_file(weights)
+            written = os.path.join(self.out, "exported.safetensors")
+            run(["export", os.path.join(self.out, "run"), "-o", written])
+            exported = safetensors.numpy.load_file(written)
+            os.remove(written)
             for parameter, value in after.items():
                 np.testing.assert_array_equal(exported[parameter], value, parameter)
             shutil.rmtree(os.path.join(self.out, "run"))

@@ -261,6 +261,7 @@ int Run(int argc, char** argv) {
     throw Misuse(error, app, words).ToError();
   }
   SetVerbosity(common.quiet ? Verbosity::kQuiet : common.verbose ? Verbosity::kVerbose : Verbosity::kNormal);
+  CheckOutputsApart(*app.get_subcommands().front());
   if (!common.log_file.empty()) SetStderrLines(StderrLinesAreJson(), common.log_file);
   for (size_t i = 0; i < actions.size(); ++i) {
     if (!app.got_subcommand(kVerbs[i].name)) continue;

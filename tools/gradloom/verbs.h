@@ -22,6 +22,9 @@ bool IsVerb(std::string_view word);
 // From now on, errors that end the command are also printed as one JSON object on stdout, as with --json. For a configuration that says it.
 void ReportErrorsAsJson();
 
+// For a verb that has been parsed: throws Error(kConfig) if a file that one of its flags writes is one that it reads (CheckApart).
+void CheckOutputsApart(const CLI::App& verb);
+
 Action DeclareInit(CLI::App& app);
 Action DeclareTrain(CLI::App& app);
 Action DeclareResume(CLI::App& app);
