@@ -318,6 +318,16 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   return data;
 }
 
+namespace {
+
+// What the parser would say is about its own input, not about what the user has done.
+[[noreturn]] void RefuseRecord(const std::string& where, const std::string& why = "its columns, transforms or classes cannot be read") {
+  throw Error(ErrorCode::kConfig, "the record of a run's data is damaged: " + why, where,
+              "restore the file from a copy of the run, or start a new run with the weights of this one (--init-weights)");
+}
+
+}  // namespace
+
 std::string DataToJson(const TrainingData& data) {
   nlohmann::json transforms = nlohmann::json::object();
   for (const auto& [name, list] : data.fitted) {
@@ -351,8 +361,7 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
              .labels = json.value("labels", std::map<std::string, std::vector<std::string>>()),
              .guessed = json.value("guessed", std::set<std::string>())};
     for (const auto& [target, classes] : names.labels) {
-      if (!std::is_sorted(classes.begin(), classes.end()))
-        throw Error(ErrorCode::kConfig, "the classes of '" + Escaped(target) + "' are not sorted", where);
+      if (!std::is_sorted(classes.begin(), classes.end())) RefuseRecord(where, "the classes of '" + Escaped(target) + "' are not sorted");
     }
     fitted.clear();
     for (const auto& [name, list] : json.at("transforms").items()) {
@@ -366,12 +375,12 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
         transform.shift = entry.at("shift").get<std::vector<float>>();
         transform.scale = entry.at("scale").get<std::vector<float>>();
         transform.fill = entry.value("fill", std::vector<float>());
-        if (transform.shift.empty() || transform.scale.empty()) throw Error(ErrorCode::kConfig, "a transform is empty", where);
+        if (transform.shift.empty() || transform.scale.empty()) RefuseRecord(where, "a transform is empty");
         fitted[name].push_back(std::move(transform));
       }
     }
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kConfig, "cannot read the columns and transforms of the run: " + Escaped(error.what()), where);
+  } catch (const nlohmann::json::exception&) {
+    RefuseRecord(where);
   }
 }
 
@@ -386,8 +395,8 @@ std::string DifferenceOfData(const std::string& text, const std::string& where, 
     classes = DifferenceOfClasses(ClassNamesIn(then), ClassNamesIn(now));
     rows = then.value("rows", rows);
     held_back = then.value("held_back", data.held_back);
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kConfig, "cannot read the description of the run's data: " + Escaped(error.what()), where);
+  } catch (const nlohmann::json::exception&) {
+    RefuseRecord(where);
   }
   if (!classes.empty()) return classes;
   const std::vector<FileRows>& files = data.files;
@@ -428,8 +437,8 @@ std::string ChangesOfFeeds(const std::string& text, const std::string& where, co
       if (selected(then, feed) != selected(now, feed)) note("columns", feed);
       if (transforms(then, feed) != transforms(now, feed)) note("transforms", feed);
     }
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kConfig, "cannot read the description of the run's data: " + Escaped(error.what()), where);
+  } catch (const nlohmann::json::exception&) {
+    RefuseRecord(where);
   }
   return JoinedTexts(changed, [](const auto& change) { return "the " + change.first + " of " + change.second; });
 }

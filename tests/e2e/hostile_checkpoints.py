@@ -304,7 +304,7 @@ def rows(tools):
         changed_rank("S20", "a tensor missing in a checkpoint", lambda state: state.pop("w1"), "'w1' is missing"),
         changed_rank("S22", "another shape in a checkpoint", lambda state: state.update(w1=np.zeros((8, 4), "float32")), r"'w1' is float32\[8,4\] in the checkpoint"),
         Row("S24", "columns and transforms that are no JSON", lambda: write("runs/done/data.json", "{" * 100000), "eval runs/done --data train.csv",
-            "E-CONFIG", "cannot read", "data.json"),
+            "E-CONFIG", "cannot be read", "data.json"),
         Row("S24", "transforms without numbers", lambda: write("runs/done/data.json", '{"columns": {}, "transforms": {"x": [{"shift": [], "scale": []}]}}'),
             "eval runs/done --data train.csv", "E-CONFIG", "empty", "data.json"),
         Row("S24", "a configuration cut off", lambda: write("runs/done/config.toml", read("runs/done/config.toml")[:60]), RESUME, "E-CONFIG", ".", "config.toml:"),
