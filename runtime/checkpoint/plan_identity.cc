@@ -112,11 +112,12 @@ PlanIdentity IdentityOf(const Plan& plan) {
   return identity;
 }
 
-std::vector<std::string> DifferencesOf(const PlanIdentity& there, const PlanIdentity& here) {
+std::vector<std::string> DifferencesOf(const PlanIdentity& there, const PlanIdentity& here, const std::string& in_there,
+                                       const std::string& in_here) {
   std::vector<std::string> differences;
   const auto compare = [&](const std::string& name, const std::string& a, const std::string& b) {
     if (a != b)
-      differences.push_back(name + ": " + Escaped(a, kLongestText) + " in the checkpoint, " + Escaped(b, kLongestText) + " in this run");
+      differences.push_back(name + ": " + Escaped(a, kLongestText) + " " + in_there + ", " + Escaped(b, kLongestText) + " " + in_here);
   };
   if (there.model_hash != here.model_hash) {
     compare("model", "'" + there.model_name + "' (" + there.model_hash + ")", "'" + here.model_name + "' (" + here.model_hash + ")");

@@ -23,7 +23,8 @@ inline constexpr char kThreadsPart[] = "threads";
 
 PlanIdentity IdentityOf(const Plan& plan);
 
-// The parts that differ, one line each: "threads: 2 there, 4 here". Empty if the plans train alike.
-std::vector<std::string> DifferencesOf(const PlanIdentity& there, const PlanIdentity& here);
+// The parts that differ, one line each: "threads: 2 in the checkpoint, 4 in this run". Empty if the plans train alike.
+std::vector<std::string> DifferencesOf(const PlanIdentity& there, const PlanIdentity& here,
+                                       const std::string& in_there = "in the checkpoint", const std::string& in_here = "in this run");
 
 }  // namespace gradloom

@@ -384,9 +384,9 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
   }
 }
 
-std::string DifferenceOfData(const std::string& text, const std::string& where, const TrainingData& data) {
+std::string DifferenceOfData(const std::string& text, const std::string& where, const TrainingData& data, bool held_back) {
   std::vector<FileRows> before;
-  std::string classes, held_back;
+  std::string classes, held_back_before;
   int64_t rows = 0;  // older releases did not record them, nor what is held back
   try {
     const nlohmann::json then = nlohmann::json::parse(text), now = nlohmann::json::parse(DataToJson(data));
@@ -394,7 +394,7 @@ std::string DifferenceOfData(const std::string& text, const std::string& where, 
       before.push_back({file.at("name").get<std::string>(), file.at("rows").get<int64_t>()});
     classes = DifferenceOfClasses(ClassNamesIn(then), ClassNamesIn(now));
     rows = then.value("rows", rows);
-    held_back = then.value("held_back", data.held_back);
+    held_back_before = then.value("held_back", data.held_back);
   } catch (const nlohmann::json::exception&) {
     RefuseRecord(where);
   }
@@ -404,7 +404,8 @@ std::string DifferenceOfData(const std::string& text, const std::string& where, 
     if (rows != 0 && data.rows != 0 && rows != data.rows)
       return "the data had " + Counted(rows, "row") + ", now it has " + std::to_string(data.rows);
     // As many rows of the training part would be others, among them some that were held back.
-    return data.held_back.empty() || held_back == data.held_back ? "" : "other rows were held back for evaluation than now";
+    return !held_back || data.held_back.empty() || held_back_before == data.held_back ? ""
+                                                                                      : "other rows were held back for evaluation than now";
   }
   const auto [then, now] = std::mismatch(before.begin(), before.end(), files.begin(), files.end());
   const auto shown = [](const FileRows& file) { return "'" + Escaped(file.name, 400) + "' with " + std::to_string(file.rows) + " rows"; };

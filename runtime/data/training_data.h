@@ -88,8 +88,9 @@ void DataFromJson(const std::string& json, const std::string& where, ColumnMap& 
                   std::map<std::string, std::vector<Transform>>& fitted, TrainingNames& names);
 
 // The difference between the files, their rows, those that are held back and the classes recorded by DataToJson and those of `data`, in a
-// sentence; empty if there is none. Of single files only the rows are compared. Throws like DataFromJson.
-std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data);
+// sentence; empty if there is none. Of single files only the rows are compared. `held_back`: whether also the rows that are held back are.
+// Throws like DataFromJson.
+std::string DifferenceOfData(const std::string& json, const std::string& where, const TrainingData& data, bool held_back = true);
 
 // What a model was fed by the columns and transforms recorded by DataToJson and is fed otherwise by those of `data`: "the columns of 'x',
 // the transforms of 'y'"; empty if that is nothing. Throws like DataFromJson.

@@ -231,7 +231,7 @@ class ResumeTest(unittest.TestCase):
         shutil.copytree(self.unbroken, run)
         self.assertIn("seed 1234, this run has 5", self.command(["resume", run, "--seed", "5"], 7).stderr)
         self.assertIn("'block1.bn.bias/exp_avg' is not in the plan", self.command(["resume", run, "--optimizer", "sgd"], 7).stderr)
-        self.assertIn("rows in batches of 64", self.command(["resume", run, "--batch", "32"], 7).stderr)
+        self.assertIn("trained in batches of 64", self.command(["resume", run, "--batch", "32"], 7).stderr)
         # As many rows, but others.
         self.assertIn("other rows were held back", self.command(["resume", run, "--eval-split", "tail:20%"], 7).stderr)
         self.assertIn("cannot be changed", self.command(["resume", run, "--name", "x"], 4).stderr)

@@ -34,9 +34,9 @@ bool IsAmong(const Key& key, std::span<const std::string_view> names) {
   return std::find(names.begin(), names.end(), key.name) != names.end();
 }
 
-// One line for each key whose value differs from that of the run.
-std::vector<std::string> Changes(const Configuration& run, const Configuration& now) {
-  std::vector<std::string> changes;
+// The keys whose value differs from that of the run.
+std::vector<ChangedKey> Changes(const Configuration& run, const Configuration& now) {
+  std::vector<ChangedKey> changes;
   for (const Key& key : Keys()) {
     const std::string before = ValueText(run, key), after = ValueText(now, key);
     if (before == after || IsAmong(key, kOfTheCommand) || (key.uses & kUseJob) != 0) continue;
@@ -44,7 +44,9 @@ std::vector<std::string> Changes(const Configuration& run, const Configuration& 
       throw Error(ErrorCode::kConfig, std::string(key.flag) + " cannot be changed in an existing run", now.origin(key.name).ToString(),
                   "omit it, or start a new run with it");
     }
-    changes.push_back(std::string(key.name) + " = " + after + ", was " + before);
+    // Zero stands for what the model, the data or this machine decides.
+    const bool set = before != "0" || before != key.fallback;
+    changes.push_back({&key, std::string(key.name) + " = " + after + ", was " + (set ? before : "not set")});
   }
   return changes;
 }

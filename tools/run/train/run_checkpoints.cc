@@ -88,29 +88,11 @@ Checkpoint RunCheckpoints::Choose(const std::string& from) {
   }
 }
 
-// The next rows must be the same as in the original run.
-void RunCheckpoints::CheckData(const Checkpoint& checkpoint) const {
-  const DataCursor& cursor = checkpoint.manifest().cursor;
-  const int64_t rows = set_up_.data.train.rows(), batch = set_up_.options.batch;
-  if (cursor.rows == rows && cursor.batch_size == batch) {
-    const std::string path = (std::filesystem::path(folder_.path()).parent_path() / "data.json").string();
-    const std::string difference = DifferenceOfData(ReadWholeFile(path), Escaped(path, 4096), set_up_.data);
-    // Another seed, which holds back other rows, is told by Checkpoint::Restore.
-    if (difference.empty() || checkpoint.manifest().seed != session_.seed()) return;
-    throw Error(ErrorCode::kCheckpoint, difference, Escaped(checkpoint.folder(), 4096),
-                "resume with the original data, or start a new run with --init-weights");
-  }
-  throw Error(ErrorCode::kCheckpoint,
-              "the run was trained on " + std::to_string(cursor.rows) + " rows in batches of " + std::to_string(cursor.batch_size) +
-                  "; there are now " + std::to_string(rows) + " rows in batches of " + std::to_string(batch),
-              Escaped(checkpoint.folder(), 4096), "resume with the original data, or start a new run with --init-weights");
-}
-
-bool RunCheckpoints::Restore(const std::string& from, bool any_plan) {
+bool RunCheckpoints::Restore(const std::string& from, const ResumeChecks& checks, bool any_plan) {
   if (from == "start") return false;
   std::optional<Checkpoint> checkpoint = from.empty() ? Newest() : Choose(from);
   if (!checkpoint) return false;
-  CheckData(*checkpoint);
+  checks.CheckNextRows(*checkpoint, session_.seed());
   const Manifest& manifest = checkpoint->manifest();
   trainer_state_ = CallbackOf(manifest, kTrainer);
   records_state_ = CallbackOf(manifest, kRecords);
@@ -118,7 +100,11 @@ bool RunCheckpoints::Restore(const std::string& from, bool any_plan) {
     throw Error(ErrorCode::kCheckpoint, "the checkpoint was not saved by gradloom train", Escaped(checkpoint->folder(), 4096),
                 "start a new run from its weights with --init-weights");
   }
-  checkpoint->Restore(session_, plan_, any_plan);
+  try {
+    checkpoint->Restore(session_, plan_, any_plan);
+  } catch (const Error& error) {
+    throw checks.Explained(error);
+  }
   for (const std::string& warning : checkpoint->Warnings()) log_.Line("warning " + warning);
   for (const std::string& difference : DifferencesOf(manifest.plan, plan_)) log_.Line("changed " + difference);
   last_path_ = checkpoint->folder();

@@ -16,6 +16,7 @@
 #include "tools/config/configuration.h"
 #include "tools/run/records/run_records.h"
 #include "tools/run/set_up.h"
+#include "tools/run/train/resume_checks.h"
 #include "tools/run/train/run_screen.h"
 #include "tools/screen/log.h"
 
@@ -36,7 +37,7 @@ class RunCheckpoints : public TrainerObserver {
   // or "start" for none. Logs what it uses and what it skips and why. Returns false, with the session at the start, if the run has not
   // saved yet, or for "start". `any_plan`: the configuration was changed, so the plan may differ. Throws Error(kCheckpoint) if no
   // checkpoint can be loaded, or if the data is not that of the run.
-  bool Restore(const std::string& from, bool any_plan);
+  bool Restore(const std::string& from, const ResumeChecks& checks, bool any_plan);
 
   // The restored checkpoint, until it is dropped; null if nothing was restored. Other processes get their state from it.
   const Checkpoint* restored() const { return restored_ ? &*restored_ : nullptr; }
@@ -85,7 +86,6 @@ class RunCheckpoints : public TrainerObserver {
   void Describe(bool best, PendingSave& save) const;
   // Copies the session's state. False if there is no memory for it.
   bool Copy(PendingSave& save);
-  void CheckData(const Checkpoint& checkpoint) const;
   // Starts to write current_ on the thread.
   void StartWrite();
   // Writes current_ with this state. May run on any thread; does not throw.

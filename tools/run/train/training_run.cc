@@ -110,15 +110,18 @@ class TrainingRun {
     OpenCheckpoints();
     // From now on the run belongs to this process.
     log_.AttachFile(folder_->File("log.txt"));
-    for (const std::string& change : options.changed) log_.Line("config  " + change);
+    for (const ChangedKey& change : options.changed) log_.Line("config  " + change.text);
     // A changed plan is written again, with its initial weights.
     if (options.changed.empty()) ReleaseInitialPlan();
-    const bool restored = checkpoints_->Restore(options.from, !options.changed.empty());
+    const ResumeChecks checks(*folder_, set_up_, options.changed);
+    const bool restored = checkpoints_->Restore(options.from, checks, !options.changed.empty());
     if (restored) {
       if (snapshot_) CopyState(*snapshot_, *session_);
       log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
+      checks.CheckLength(configuration_, *session_);
     } else {
-      log_.Line("resume  from the start: nothing has been saved yet");
+      for (const std::string& difference : checks.CheckBeginning()) log_.Line("changed " + difference);
+      log_.Line("resume  " + FromStart());
     }
     WriteEnvironment(ResumedEnvironment());
     RecordData(restored);
@@ -230,17 +233,26 @@ class TrainingRun {
     log_.AttachFile(folder_->File("log.txt"));
   }
 
+  // What a run that begins again does to what it has written before.
+  std::string FromStart() const {
+    if (!HasCheckpoints(folder_->File("checkpoints"))) return "from the start: nothing has been saved yet";
+    std::string line =
+        "from the start, as --from start says: metrics.jsonl and results.csv begin anew, and new checkpoints replace the old ones (--keep)";
+    if (std::filesystem::exists(folder_->ExportPath())) line += "; export/model.onnx stays until the run ends";
+    return line;
+  }
+
   // Records what a resumed run trains with from now on, and warns if that is not what it has trained with.
   void RecordData(bool trained) {
     const std::string path = folder_->File("data.json"), data = DataToJson(set_up_.data) + "\n";
     const std::string before = std::filesystem::exists(path) ? ReadWholeFile(path) : "";
     if (before == data) return;
-    if (trained) {
-      const std::string changes = ChangesOfFeeds(before, Escaped(path, 4096), set_up_.data);
-      if (!changes.empty()) {
-        log_.Line("warning the run goes on with other inputs or targets than it has trained with: " + changes +
-                  "; if no option asks for that, the data has changed");
-      }
+    const std::string changes = before.empty() ? "" : ChangesOfFeeds(before, Escaped(path, 4096), set_up_.data);
+    if (!changes.empty()) {
+      log_.Line(std::string("warning the run ") +
+                (trained ? "goes on with other inputs or targets than it has trained with"
+                         : "begins again with other inputs or targets than before") +
+                ": " + changes + "; if no option asks for that, the data has changed");
     }
     WriteFileAtomically(path, data);
   }

@@ -8,6 +8,7 @@
 
 #include "tools/config/configuration.h"
 #include "tools/run/plan_recipe.h"
+#include "tools/run/train/resume_checks.h"
 #include "tools/run/train/training_job.h"
 
 namespace gradloom {
@@ -19,9 +20,9 @@ int Train(const Configuration& configuration, bool json, const std::shared_ptr<T
           std::optional<RecipePlan> planned = std::nullopt);
 
 struct ResumeOptions {
-  std::string run;                   // the folder
-  std::string from;                  // a checkpoint, "best" or "start"; empty: the newest that can be loaded
-  std::vector<std::string> changed;  // changes of the configuration since the run was created, one per line
+  std::string run;                  // the folder
+  std::string from;                 // a checkpoint, "best" or "start"; empty: the newest that can be loaded
+  std::vector<ChangedKey> changed;  // since the run was created
 };
 
 // Resumes a run, with the same bits unless something was changed. Returns the exit code as Train.
