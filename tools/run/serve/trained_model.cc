@@ -32,6 +32,7 @@
 #include "tools/run/options/named_devices.h"
 #include "tools/run/options/node_placement.h"
 #include "tools/run/options/recipe.h"
+#include "tools/run/serve/unfinished_run.h"
 #include "tools/run/set_up.h"
 #include "tools/run/train/run_folder.h"
 #include "tools/run/train/training_job.h"
@@ -233,7 +234,10 @@ StoredTensors OpenWeights(const TrainedSource& source, std::vector<std::string>&
     if (ParseCheckpointName(fs::path(skipped.path).filename().string()) == CheckpointName::kCheckpoint)
       notes.push_back("warning skipped " + Escaped(skipped.path, 4096) + ": " + skipped.why);
   }
-  if (found.checkpoint) return StoredTensors(*std::move(found.checkpoint));
+  if (found.checkpoint) {
+    notes.push_back(UnfinishedNote(run, *found.checkpoint));
+    return StoredTensors(*std::move(found.checkpoint));
+  }
   throw Error(ErrorCode::kCheckpoint, "the run has no checkpoint that can be loaded" + (notes.empty() ? "" : "; " + notes.back()),
               Escaped(source.path, 4096), "gradloom resume " + ShellWord(source.path) + "   continues it");
 }
