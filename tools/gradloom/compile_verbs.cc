@@ -118,6 +118,10 @@ int Check(const Configuration& configuration, bool json) {
   nlohmann::json data;
   const CompiledModel made = configuration.Text("data.train").empty() ? CompileConfigured(configuration, {.only_check = true})
                                                                       : SetUpWithData(configuration, data);
+  if (made.report.trained_elements == 0) {
+    if (!json) PrintReasons("frozen", made.report.frozen);
+    RefuseNothingToTrain(made.report, ModelPathOf(configuration));
+  }
   if (json) {
     nlohmann::json line{{"model", ModelPathOf(configuration)},      {"trained", Reasons(made.report.trained)},
                         {"frozen", Reasons(made.report.frozen)},    {"parameters_trained", made.report.trained_elements},

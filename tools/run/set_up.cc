@@ -31,7 +31,6 @@
 #include "tools/run/views/function_note.h"
 #include "tools/run/views/obstacles.h"
 #include "tools/run/views/weight_notes.h"
-#include "tools/screen/shell_word.h"
 
 namespace gradloom {
 namespace {
@@ -254,12 +253,7 @@ class SetUpWork {
     if (const std::string line = RecomputedLine(made_.report, compile_.recipe.recompute); !line.empty()) made_.notes.push_back(line);
     AddForecast(configuration_, model_, compile_, *made_.plan, made_.report, made_.notes);
     made_.compile_seconds = time.seconds();
-    if (made_.report.trained_elements > 0) return;
-    const auto is_of_steps = [](const std::string& warning) { return warning.find("--surrogate") != std::string::npos; };
-    const auto steps = std::ranges::find_if(made_.report.warnings, is_of_steps);
-    throw Error(ErrorCode::kConfig, "there is nothing to train: every weight of the model is frozen", Escaped(made_.model_path, 4096),
-                (steps == made_.report.warnings.end() ? "" : *steps + "   ") + "gradloom check " + ShellWord(made_.model_path) +
-                    "   explains each");
+    RefuseNothingToTrain(made_.report, made_.model_path);
   }
 
   Configuration& configuration_;

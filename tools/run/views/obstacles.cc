@@ -26,4 +26,22 @@ void ReportingAllObstacles(const Configuration& configuration, const std::functi
   throw UnsupportedModel(std::move(obstacles));
 }
 
+void RefuseNothingToTrain(const CompileReport& report, const std::string& path) {
+  if (report.trained_elements > 0) return;
+  if (report.initializer_elements == 0 && report.frozen.empty()) {
+    throw Error(ErrorCode::kConfig, "there is nothing to train: the model has no weights", Escaped(path, 4096),
+                "export the model with its weights; in PyTorch, do not keep them as inputs of the graph");
+  }
+  const auto is_of_steps = [](const std::string& warning) { return warning.find("--surrogate") != std::string::npos; };
+  const auto steps = std::ranges::find_if(report.warnings, is_of_steps);
+  std::string names;
+  for (size_t i = 0; i < report.frozen.size() && i < 3; ++i)
+    names += (names.empty() ? "" : ", ") + ("'" + Escaped(report.frozen[i].name, 80) + "' (" + report.frozen[i].reason + ")");
+  if (report.frozen.size() > 3) names += " and " + std::to_string(report.frozen.size() - 3) + " more";
+  throw Error(ErrorCode::kConfig, "there is nothing to train: every weight of the model is frozen" + (names.empty() ? "" : ": " + names),
+              Escaped(path, 4096),
+              (steps == report.warnings.end() ? "" : *steps + "   ") +
+                  "omit --freeze where it is the reason; --trainable PATTERN trains what matches");
+}
+
 }  // namespace gradloom

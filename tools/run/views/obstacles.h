@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/compile.h"
 #include "runtime/base/error.h"
 #include "tools/config/configuration.h"
 
@@ -25,5 +26,8 @@ class UnsupportedModel : public Error {
 // Calls `compile`, which loads and compiles the configured model. If it fails with E-UNSUPPORTED, searches the model file for all obstacles
 // (FindObstacles), and throws UnsupportedModel instead if there are any.
 void ReportingAllObstacles(const Configuration& configuration, const std::function<void()>& compile);
+
+// Throws Error(kConfig) if the report of a compiled model has nothing to train. `path`: of the model.
+void RefuseNothingToTrain(const CompileReport& report, const std::string& path);
 
 }  // namespace gradloom
