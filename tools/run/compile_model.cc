@@ -99,7 +99,7 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
   for (std::string& line : WeightNotes(model, made.plan)) made.notes.push_back(std::move(line));
   if (const std::string line = FunctionNote(model); !line.empty() && !configuration.has_value("model.surrogate"))
     made.notes.push_back(line);
-  if (const std::string line = TailLine(made.report, options.recipe.device); !line.empty()) made.notes.push_back(line);
+  if (const std::string line = TailLine(configuration, made.report, options.recipe.device); !line.empty()) made.notes.push_back(line);
   if (const std::string line = RecomputedLine(made.report, options.recipe.recompute); !line.empty()) made.notes.push_back(line);
   if (!requests.only_check) AddForecast(configuration, model, options, made.plan, made.report, made.notes);
   return made;

@@ -249,7 +249,7 @@ class SetUpWork {
     for (std::string& line : WeightNotes(model_, *made_.plan)) made_.notes.push_back(std::move(line));
     if (const std::string line = FunctionNote(model_); !line.empty() && !configuration_.has_value("model.surrogate"))
       made_.notes.push_back(line);
-    if (const std::string line = TailLine(made_.report, compile_.recipe.device); !line.empty()) made_.notes.push_back(line);
+    if (const std::string line = TailLine(configuration_, made_.report, compile_.recipe.device); !line.empty()) made_.notes.push_back(line);
     if (const std::string line = RecomputedLine(made_.report, compile_.recipe.recompute); !line.empty()) made_.notes.push_back(line);
     AddForecast(configuration_, model_, compile_, *made_.plan, made_.report, made_.notes);
     made_.compile_seconds = time.seconds();

@@ -54,7 +54,9 @@ void PlaceByFile(const Configuration& configuration, const Model& model, Recipe&
   }
   recipe.placed = placement.of_node;
   recipe.placed_stages = placement.stages > 1 ? placement.stages : 0;
-  notes.push_back("devices cpu:" + std::to_string(recipe.devices) + ", " + std::to_string(placement.stages) +
+  const std::string used =
+      configuration.is_set("devices.use") ? configuration.Text("devices.use") : "cpu:" + std::to_string(recipe.devices);
+  notes.push_back("devices " + used + ", " + std::to_string(placement.stages) +
                   " per copy of the model   [the file's annotations: set --devices to change]");
 }
 
@@ -87,7 +89,10 @@ void PlaceNodes(const Configuration& configuration, const Model& model, const De
     if (!recipe.gather_related) return;
     recipe.gather_to = ParseDeviceIndex(device, devices);
     if (!device.empty() && recipe.gather_to < 0)
-      throw Error(ErrorCode::kConfig, "cannot gather on device '" + Escaped(device) + "'", "", "use --gather-to cpu:0");
+      throw Error(ErrorCode::kConfig, "cannot gather on device '" + Escaped(device) + "'", "",
+                  devices.kind == DeviceKind::kCuda ? "use --gather-to with a GPU of " + devices.ToString() +
+                                                          " that occurs there once, or with cpu:0 for the first of them"
+                                                    : "use --gather-to cpu:0");
   });
 }
 

@@ -11,6 +11,7 @@
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/options/described_cluster.h"
+#include "tools/run/train/job.h"
 #include "tools/run/train/training_job.h"
 #include "tools/screen/screen.h"
 
@@ -21,8 +22,19 @@ constexpr double kMaxCompileMs = 1000;
 // Fewer devices are tried only up to this number.
 constexpr int kMaxFewer = 8;
 
+// Whether the number of devices is that of a job's processes. Equal numbers of GPUs may then mean those of several hosts.
+bool AreOfJob(const Configuration& configuration) { return configuration.origin("devices.use").place == kJobOrigin; }
+
+// "cuda:2": a device as the user names it, by its index among those of a run.
+std::string NameOfDevice(const Configuration& configuration, DeviceKind kind, size_t index) {
+  if (kind != DeviceKind::kCuda) return "cpu:" + std::to_string(index);
+  const DeviceSpec named = ParseDevices(configuration.Text("devices.use"));
+  if (AreOfJob(configuration)) return "device " + std::to_string(index);
+  return "cuda:" + std::to_string(index < named.ordinals.size() ? named.ordinals[index] : static_cast<int>(index));
+}
+
 // The effect of gathering samples on one device on its memory.
-std::string ImbalanceLine(const Model& model, CompileOptions options, const Plan& plan) {
+std::string ImbalanceLine(const Configuration& configuration, const Model& model, CompileOptions options, const Plan& plan) {
   const auto tail = static_cast<size_t>(options.recipe.gather_to);
   const std::vector<PlaceMemory> gathered = ReportMemory(plan, 0).places;
   options.control = {};
@@ -30,7 +42,8 @@ std::string ImbalanceLine(const Model& model, CompileOptions options, const Plan
   options.recipe.PlaceTogether();
   const PlaceMemory shared = ReportMemory(Compile(model, options), 0).fullest();
   const auto bytes_of = [&](size_t rank) { return gathered[static_cast<size_t>(plan.PlaceOf(rank))].total_bytes(); };
-  std::string text = "memory with the loss on cpu:" + std::to_string(tail) + ": " + Bytes(bytes_of(tail)) + " there";
+  std::string text =
+      "memory with the loss on " + NameOfDevice(configuration, options.recipe.device, tail) + ": " + Bytes(bytes_of(tail)) + " there";
   if (plan.num_ranks() > 1) text += ", " + Bytes(bytes_of(tail == 0 ? 1 : 0)) + " on each of the other devices";
   return text + "; with the loss on every device " + Bytes(shared.total_bytes()) + " each";
 }
@@ -45,6 +58,7 @@ std::string TailMemoryLine(const Plan& plan) {
 // Predicted steps on several numbers of devices.
 struct DeviceForecast {
   bool gpus = false;
+  int processes = 1;                                 // of the job that has these devices
   std::vector<std::pair<int, double>> step_seconds;  // by number of devices: 1, 2, 4 ... and the requested number
 
   // "predicted step: 1 device 0.05 ms, 2 devices 0.1 ms"; empty for one device.
@@ -67,11 +81,15 @@ std::string DeviceForecast::Warning() const {
   const auto best =
       std::min_element(step_seconds.begin(), step_seconds.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (best->first == step_seconds.back().first || best->second > 0.95 * step_seconds.back().second) return "";
+  const std::string prediction = Counted(best->first, "device") + " would be faster than " + std::to_string(step_seconds.back().first) +
+                                 ": " + Milliseconds(best->second) + " per step instead of " + Milliseconds(step_seconds.back().second) +
+                                 ", predicted; ";
+  // A process of a job has at least one device, whatever --devices says.
+  if (processes > 1 && (best->first < processes || gpus)) return prediction + "start the job with fewer processes";
+  if (processes > 1) return prediction + "try --devices cpu:" + std::to_string(best->first / processes) + ", of each process";
   std::string names = gpus ? "cuda:0" : best->first == 1 ? "cpu" : "cpu:" + std::to_string(best->first);
   for (int i = 1; gpus && i < best->first; ++i) names += "," + std::to_string(i);
-  return Counted(best->first, "device") + " would be faster than " + std::to_string(step_seconds.back().first) + ": " +
-         Milliseconds(best->second) + " per step instead of " + Milliseconds(step_seconds.back().second) + ", predicted; try --devices " +
-         names;
+  return prediction + "try --devices " + names;
 }
 
 // Compiles the first training step for fewer devices than options.recipe has, with the same total number of threads, and simulates it, as
@@ -102,13 +120,14 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
 
 }  // namespace
 
-std::string TailLine(const CompileReport& report, DeviceKind device) {
+std::string TailLine(const Configuration& configuration, const CompileReport& report, DeviceKind device) {
   if (!report.tail) return "";
   const CompileReport::Tail& tail = *report.tail;
   const std::string name = device == DeviceKind::kCuda ? "cuda:0" : "cpu";
   const std::string why = "samples are related from " + tail.from + " on (" + tail.why + "): ";
   if (tail.nodes == tail.all_nodes)
-    return "warning " + why + "nothing can be divided, so the first device computes everything; use --devices " + name;
+    return "warning " + why + "nothing can be divided, so the first device computes everything; " +
+           (AreOfJob(configuration) ? "start one process instead of a job" : "use --devices " + name);
   return "gather  " + why + "the first device gathers all samples and computes the " + std::to_string(tail.nodes) + " of " +
          std::to_string(tail.all_nodes) + " operators that follow, and their gradients: " + Short(100 * tail.flops_share) +
          " % of the FLOPs of a step; the rest is divided over the devices   [--gather-to none refuses instead]";
@@ -117,11 +136,11 @@ std::string TailLine(const CompileReport& report, DeviceKind device) {
 void AddForecast(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan,
                  const CompileReport& report, std::vector<std::string>& notes) {
   Cluster cluster = DescribedCluster(configuration.Text("devices.topology"), options.recipe.device);
-  // In a job, equal numbers may mean GPUs of several hosts.
-  if (configuration.origin("devices.use").place != kJobOrigin) cluster.gpus = ParseDevices(configuration.Text("devices.use")).ordinals;
-  const DeviceForecast forecast = ForecastDevices(model, options, plan, report, cluster);
+  if (!AreOfJob(configuration)) cluster.gpus = ParseDevices(configuration.Text("devices.use")).ordinals;
+  DeviceForecast forecast = ForecastDevices(model, options, plan, report, cluster);
+  if (AreOfJob(configuration)) forecast.processes = TopologyOf(configuration).world;
   if (!forecast.Line().empty()) notes.push_back(forecast.Line());
-  if (options.recipe.gather_to >= 0) notes.push_back(ImbalanceLine(model, options, plan));
+  if (options.recipe.gather_to >= 0) notes.push_back(ImbalanceLine(configuration, model, options, plan));
   if (report.tail) notes.push_back(TailMemoryLine(plan));
   if (!forecast.Warning().empty()) notes.push_back("warning " + forecast.Warning());
 }
