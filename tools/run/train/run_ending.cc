@@ -51,8 +51,10 @@ void PrintEnding(Log& log, const RunEnding& ending, const TrainingSetUp& set_up,
     log.Line("resume  gradloom resume " + ShellWord(ending.run) + " --early-stop 0   goes on without stopping early");
   }
   if (ending.shared) log.Line("hogwild " + SharedLine(ending.processes, *ending.shared));
-  const DeviceMemory memory = session.device_memory().front();
-  log.Line("memory  " + Bytes(memory.allocated) + " allocated, " + Bytes(memory.cached) + " cached, " + Bytes(memory.free) + " free");
+  const std::vector<DeviceMemory> devices = session.device_memory();
+  const DeviceMemory memory = *std::ranges::max_element(devices, {}, [](const DeviceMemory& of) { return of.allocated + of.cached; });
+  log.Line("memory  " + Bytes(memory.allocated) + " allocated, " + Bytes(memory.cached) + " cached, " + Bytes(memory.free) + " free" +
+           (devices.size() == 1 ? "" : " on " + Escaped(memory.device) + ", which uses most"));
   log.Line("model   " + Escaped(ending.model, 4096) + "   run: " + Escaped(ending.run, 4096));
   if (ending.best && ending.best->second != session.step())
     log.Line("best    gradloom export " + ShellWord(ending.run) + " --from best -o best.onnx   writes the model of step " +

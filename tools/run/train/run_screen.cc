@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "compiler/cost/launch_work.h"
+#include "compiler/passes/devices/micro_batches.h"
 #include "runtime/base/counted.h"
+#include "runtime/base/listing.h"
 #include "runtime/base/version.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
@@ -50,21 +54,57 @@ bool SharesOutOptimizer(const Plan& plan) {
   });
 }
 
-// "4 all-reduces (1.2 MiB)  ".
-std::string CollectivesText(const Program& program, Collective collective, const char* one, const char* several) {
-  int64_t count = 0, bytes = 0;
-  for (const Instruction& instruction : program.instructions) {
-    if (instruction.kind != InstructionKind::kCollective || instruction.collective != collective) continue;
-    ++count;
-    bytes += BytesRead(program, instruction);
-  }
-  return count == 0 ? "" : Counted(count, one, several) + " (" + Bytes(bytes) + ")  ";
+// The programs that a device runs for an update, each with how often: accumulated batches have another one than the update.
+using ProgramsOfUpdate = std::vector<std::pair<const Program*, int64_t>>;
+
+ProgramsOfUpdate ProgramsOf(const Plan& plan, size_t rank) {
+  const auto program = [&](const Entry& entry) { return &plan.programs[static_cast<size_t>(entry.ranks[rank].program)]; };
+  const Entry& first = plan.entries.front();
+  if (first.kind != EntryKind::kAccumulate || plan.accumulate < 2) return {{program(first), 1}};
+  if (const int last = plan.FindEntry(EntryKind::kLastBatch, first.batch); last >= 0)
+    return {{program(first), plan.accumulate - 1}, {program(plan.entries[static_cast<size_t>(last)]), 1}};
+  const auto update = std::ranges::find(plan.entries, EntryKind::kUpdate, &Entry::kind);
+  if (update == plan.entries.end()) return {{program(first), plan.accumulate}};
+  return {{program(first), plan.accumulate}, {program(*update), 1}};
 }
 
-// What a device of the first entry runs, and the collectives among the devices. `micro_batches`: in a pipeline.
-std::string DevicesLine(const Plan& plan, int64_t micro_batches) {
-  const size_t devices = plan.entries.front().ranks.size();
-  const Program& program = plan.programs[static_cast<size_t>(plan.entries.front().ranks.front().program)];
+int64_t InstructionsOf(const ProgramsOfUpdate& programs) {
+  int64_t count = 0;
+  for (const auto& [program, times] : programs) count += times * std::ssize(program->instructions);
+  return count;
+}
+
+// "4 all-reduces (1.2 MiB)  ": those of the device with most of them.
+std::string CollectivesText(const std::vector<ProgramsOfUpdate>& devices, Collective collective, const char* one, const char* several) {
+  int64_t most = 0, most_bytes = 0;
+  for (const ProgramsOfUpdate& programs : devices) {
+    int64_t count = 0, bytes = 0;
+    for (const auto& [program, times] : programs) {
+      for (const Instruction& instruction : program->instructions) {
+        if (instruction.kind != InstructionKind::kCollective || instruction.collective != collective) continue;
+        count += times;
+        bytes += times * BytesRead(*program, instruction);
+      }
+    }
+    most = std::max(most, count);
+    most_bytes = std::max(most_bytes, bytes);
+  }
+  return most == 0 ? "" : Counted(most, one, several) + " (" + Bytes(most_bytes) + ")  ";
+}
+
+// What the devices run for an update: the one with most instructions, and the collectives among them.
+std::string DevicesLine(const Plan& plan, const CompileReport& report, int64_t most_micro_batches) {
+  const Entry& first = plan.entries.front();
+  const size_t devices = first.ranks.size();
+  std::vector<ProgramsOfUpdate> all;
+  std::set<int> places;
+  for (size_t rank = 0; rank < devices; ++rank) {
+    all.push_back(ProgramsOf(plan, rank));
+    places.insert(plan.PlaceOf(rank));
+  }
+  const auto [fewest, fullest] =
+      std::ranges::minmax_element(all, {}, [](const ProgramsOfUpdate& programs) { return InstructionsOf(programs); });
+  const Program& program = *fullest->front().first;
   size_t compute = 0;
   for (const Stream& stream : program.streams) compute += stream.kind == StreamKind::kCompute ? 1 : 0;
   const Target& target = plan.targets.front();
@@ -74,15 +114,37 @@ std::string DevicesLine(const Plan& plan, int64_t micro_batches) {
   if (on_cpu) line += Counted(program.streams.front().threads, "thread") + (devices == 1 ? "" : " each") + "  ";
   if (SharesOutOptimizer(plan)) {
     line += "optimizer state shared out  ";
-  } else if (plan.places.size() > 1) {
-    line += std::to_string(plan.places.size()) + " kinds of model parts  ";
+  } else if (places.size() > 1) {
+    line += std::to_string(places.size()) + " kinds of model parts  ";
+    const int copies = std::max(1, static_cast<int>(devices) / report.stages);
+    const int micro_batches =
+        report.stages > 1 ? MicroBatchesOf(first.batch, copies, report.stages, static_cast<int>(most_micro_batches)) : 1;
     if (micro_batches > 1) line += std::to_string(micro_batches) + " micro-batches in a pipeline  ";
   }
   if (program.streams.size() > 1) line += Counted(compute, "stream") + "  " + Counted(program.num_events, "event") + "  ";
-  line += CollectivesText(program, Collective::kAllReduceSum, "all-reduce", "all-reduces");
-  line += CollectivesText(program, Collective::kReduceSum, "reduce", "reduces");
-  line += CollectivesText(program, Collective::kBroadcast, "broadcast", "broadcasts");
-  return line + std::to_string(program.instructions.size()) + " instructions per step";
+  line += CollectivesText(all, Collective::kAllReduceSum, "all-reduce", "all-reduces");
+  line += CollectivesText(all, Collective::kReduceSum, "reduce", "reduces");
+  line += CollectivesText(all, Collective::kBroadcast, "broadcast", "broadcasts");
+  const bool equal = InstructionsOf(*fewest) == InstructionsOf(*fullest);
+  return line + (equal ? "" : "at most ") + std::to_string(InstructionsOf(*fullest)) + " instructions per step";
+}
+
+// A warning if there are devices that compute nothing in training, such as those to which no placement refers.
+std::string IdleWarning(const Plan& plan) {
+  const size_t devices = plan.entries.front().ranks.size();
+  Listing idle(4);
+  for (size_t rank = 0; rank < devices; ++rank) {
+    const auto computes = [](const std::pair<const Program*, int64_t>& run) {
+      return std::ranges::any_of(run.first->instructions, [](const Instruction& instruction) {
+        return instruction.kind == InstructionKind::kLaunch || instruction.kind == InstructionKind::kIf ||
+               instruction.kind == InstructionKind::kLoop;
+      });
+    };
+    if (std::ranges::none_of(ProgramsOf(plan, rank), computes)) idle.Add(std::to_string(rank + 1));
+  }
+  if (idle.count() == 0) return "";
+  return "warning device " + idle.text() + " of " + std::to_string(devices) +
+         " has nothing to compute: use fewer --devices, or --place some nodes there";
 }
 
 // "64", or with accumulation "64 = 4 x 16".
@@ -115,7 +177,8 @@ void PrintHeader(Log& log, const Configuration& configuration, const TrainingSet
            BatchText(set_up.options.batch, plan.accumulate) +
            (sizes.size() > 1 ? "   (last batch of an epoch " + std::to_string(sizes[1]) + ")" : ""));
   WriteStderrLine("debug", "compile " + CompileTimes(report));
-  log.Line("devices " + DevicesLine(plan, configuration.Integer("devices.pipeline")));
+  log.Line("devices " + DevicesLine(plan, report, configuration.Integer("devices.pipeline")));
+  if (const std::string line = IdleWarning(plan); !line.empty()) log.Line(line);
   log.Line("memory  " + Bytes(report.transient_bytes) + " activations + " + Bytes(MostStateBytes(plan)) +
            " weights and optimizer  (exact)   verified in " + Short(report.verify_ms) + " ms");
 }
