@@ -228,7 +228,8 @@ class SetUpWork {
     const int64_t updates =
         made_.options.updates > 0 ? made_.options.updates : UpdateRule{accumulate, per_epoch}.UpdatesOf(per_epoch * made_.options.epochs);
     // The file's own training algorithm has its own learning rate, if any.
-    compile_.recipe.schedule = compile_.recipe.UsesFileAlgorithm() ? Schedule{"constant", 0, {}} : ScheduleOf(configuration_, updates);
+    made_.has_rate = !compile_.recipe.UsesFileAlgorithm();
+    compile_.recipe.schedule = !made_.has_rate ? Schedule{"constant", 0, {}} : ScheduleOf(configuration_, updates);
     for (const int64_t size : BatchSizes(rows, batch)) compile_.entries.push_back({EntryKind::kStep, size});
     if (made_.data.eval.rows() == 0) return;
     for (const int64_t size : BatchSizes(made_.data.eval.rows(), EvaluationBatch(made_.options)))

@@ -28,6 +28,7 @@ struct TrainingSetUp {
   CompileReport report;
   std::vector<std::string> notes;  // for the screen, one line each: guesses, and values that flags override
   double compile_seconds = 0;
+  bool has_rate = true;  // a learning rate, which a training algorithm of the file keeps to itself
   // Values that were derived from the model or this machine. A run stores them with its configuration, because a resumed run must not
   // depend on them.
   std::map<std::string, std::string> decided;

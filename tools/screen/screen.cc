@@ -183,7 +183,8 @@ void Progress::Update(const State& state) {
     terms += "," + nlohmann::json(state.term_names[i]).dump() + ":" + JsonNumber("%.9g", state.terms[i]);
   WriteStderrAsIs(Formatted("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%s", Timestamp().c_str(),
                             static_cast<long long>(state.step), state.epoch, JsonNumber("%.9g", state.loss).c_str()) +
-                  terms + Formatted(",\"lr\":%.9g%s,\"samples_per_s\":%.1f}", state.lr, norm.c_str(), state.samples_per_s));
+                  terms + (state.lr < 0 ? "" : Formatted(",\"lr\":%.9g", state.lr)) + norm +
+                  Formatted(",\"samples_per_s\":%.1f}", state.samples_per_s));
 }
 
 double Progress::SecondsLeft(const State& state) const {
@@ -198,9 +199,9 @@ std::string Progress::PlainLine(const State& state) const {
   for (size_t i = 0; i < state.terms.size(); ++i) terms += " " + state.term_names[i] + "=" + Short(state.terms[i]);
   return Formatted("%s step=%lld epoch=%.2f loss=%s", Timestamp().c_str(), static_cast<long long>(state.step), state.epoch,
                    Short(state.loss).c_str()) +
-         terms +
-         Formatted(" lr=%s%s samples_s=%.0f mem_mb=%.0f eta_s=%.0f", Short(state.lr).c_str(), norm.c_str(), state.samples_per_s,
-                   static_cast<double>(ResidentBytes()) * 1e-6, SecondsLeft(state));
+         terms + (state.lr < 0 ? "" : " lr=" + Short(state.lr)) + norm +
+         Formatted(" samples_s=%.0f mem_mb=%.0f eta_s=%.0f", state.samples_per_s, static_cast<double>(ResidentBytes()) * 1e-6,
+                   SecondsLeft(state));
 }
 
 void Progress::Evaluated(int64_t step, double epoch, const std::map<std::string, double>& values, bool best) {
@@ -229,7 +230,7 @@ void Progress::Draw(const State& state) {
                                static_cast<long long>(state.epochs), bar.c_str(), done * 100, WithCommas(state.step).c_str(),
                                WithCommas(state.total_steps).c_str(), Short(state.loss).c_str());
   if (!state.metrics.empty()) line += "  " + state.metrics;
-  line += "  lr " + Short(state.lr) + (state.grad_norm < 0 ? "" : "  |g| " + Short(state.grad_norm));
+  line += (state.lr < 0 ? "" : "  lr " + Short(state.lr)) + (state.grad_norm < 0 ? "" : "  |g| " + Short(state.grad_norm));
   line += "  " + WithCommas(static_cast<int64_t>(state.samples_per_s)) + " samples/s  ETA " + Duration(SecondsLeft(state));
   // Last, as a narrow terminal cuts the line.
   for (size_t i = 0; i < state.terms.size(); ++i) line += "  " + state.term_names[i].substr(5) + " " + Short(state.terms[i]);

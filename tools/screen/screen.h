@@ -53,7 +53,7 @@ class Progress {
     // The terms of a loss that has several: "loss/box", and their values in the same order, or none.
     std::span<const std::string> term_names;
     std::span<const double> terms;
-    double lr = 0, grad_norm = -1;
+    double lr = 0, grad_norm = -1;  // -1: there is none
     double samples_per_s = 0;
     std::string metrics;  // of the last evaluation: "acc 0.936"
   };

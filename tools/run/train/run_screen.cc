@@ -189,7 +189,8 @@ RunScreen::RunScreen(Log& log, const Configuration& configuration, const Trainin
       total_epochs_(EpochsOf(set_up)),
       rule_(UpdateRuleOf(*set_up.plan, BatchesPerEpoch(set_up))),
       terms_(set_up.plan->loss_terms),
-      watched_(set_up.options.watch.name) {
+      watched_(set_up.options.watch.name),
+      has_rate_(set_up.has_rate) {
   if (set_up.data.eval.rows() == 0 || set_up.options.evaluate.unit == Interval::Unit::kNever) return;
   columns_ = terms_;
   columns_.insert(columns_.begin(), "loss");
@@ -212,7 +213,7 @@ void RunScreen::OnStep(const StepReport& step) {
                     .loss = result.loss,
                     .term_names = terms_,
                     .terms = result.terms,
-                    .lr = result.lr,
+                    .lr = has_rate_ ? result.lr : -1,
                     .grad_norm = result.grad_norm,
                     .samples_per_s = step.samples_per_s,
                     .metrics = metrics_});

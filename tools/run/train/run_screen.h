@@ -51,6 +51,7 @@ class RunScreen : public TrainerObserver {
   int64_t best_step_ = -1;
   int64_t skipped_ = 0;
   const std::string watched_;      // what selects the best model
+  const bool has_rate_;            // a learning rate, which lines show
   bool warned_undefined_ = false;  // that it was undefined
   // A bounded number of epochs for runs of any length: those whose number `stride_` divides.
   std::vector<Kept> kept_;
