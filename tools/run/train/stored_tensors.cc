@@ -17,10 +17,10 @@ namespace {
 
 bool IsCheckpoint(const std::string& folder) { return std::filesystem::exists(folder + "/MANIFEST"); }
 
-// A count in the metadata of a file; 0 if it has none.
-int64_t CountIn(const WeightFiles& files, const std::string& key) {
+// A count in the metadata of a file; nullopt if it has none.
+std::optional<int64_t> CountIn(const WeightFiles& files, const std::string& key) {
   const auto found = files.metadata().find(key);
-  return found == files.metadata().end() ? 0 : std::atoll(found->second.c_str());
+  return found == files.metadata().end() ? std::nullopt : std::optional<int64_t>(std::atoll(found->second.c_str()));
 }
 
 }  // namespace
@@ -39,14 +39,14 @@ StoredTensors::StoredTensors(Checkpoint checkpoint)
 
 Tensor StoredTensors::Read(const std::string& name) const { return checkpoint_ ? checkpoint_->Read(name) : files_->Read(name); }
 
-int64_t StoredTensors::updates() const {
+std::optional<int64_t> StoredTensors::updates() const {
   if (checkpoint_) return checkpoint_->manifest().step;
   const std::string folder = std::filesystem::path(path_).parent_path().string();
   if (IsCheckpoint(folder)) return ReadManifest(folder).step;
   return CountIn(*files_, "step");
 }
 
-int64_t StoredTensors::batches() const { return checkpoint_ ? checkpoint_->manifest().batch : CountIn(*files_, "batch"); }
+int64_t StoredTensors::batches() const { return checkpoint_ ? checkpoint_->manifest().batch : CountIn(*files_, "batch").value_or(0); }
 
 void NonFiniteWeights::Add(const std::string& name, const TensorView& value) {
   if (!IsFloating(value.dtype)) return;

@@ -31,7 +31,7 @@ class StoredTensors {
   int64_t files() const { return checkpoint_ ? std::ssize(checkpoint_->manifest().files) : files_->count(); }
   // The number of updates that the tensors have received, if known: from the checkpoint's manifest, the manifest next to the file, or the
   // file's metadata.
-  int64_t updates() const;
+  std::optional<int64_t> updates() const;
   // The number of batches, from the checkpoint's manifest or the file's metadata; 0 if unknown.
   int64_t batches() const;
 

@@ -27,7 +27,7 @@ int64_t AddOptimizerState(const Plan& plan, const StoredTensors& stored, std::ma
     types.insert(*type);
     ++found;
   }
-  if (found == wanted) return stored.updates();
+  if (found == wanted) return stored.updates().value_or(0);
   notes.push_back("the file has weights but no optimizer state, so the optimizer starts from scratch: " + Escaped(stored.path(), 4096));
   return 0;
 }

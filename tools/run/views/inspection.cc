@@ -212,8 +212,9 @@ Inspection InspectCheckpoint(const std::string& path) {
   if (!fs::is_directory(path)) {
     const StoredTensors stored(path);
     const std::string file = IsShardIndex(path) ? "weights in " + Counted(stored.files(), "safetensors file") : "a safetensors file";
-    made.lines.push_back(file + ", after " + Counted(stored.updates(), "update"));
-    made.json = {{"kind", "weights"}, {"step", stored.updates()}};
+    const std::optional<int64_t> updates = stored.updates();
+    made.lines.push_back(file + (updates ? ", after " + Counted(*updates, "update") : ""));
+    made.json = {{"kind", "weights"}, {"step", updates ? Json(*updates) : Json(nullptr)}};
     AddTensors(stored.types(), made);
     return made;
   }
