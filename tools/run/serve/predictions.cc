@@ -23,35 +23,11 @@ namespace {
 
 constexpr char kFileColumn[] = "file";
 
-// The double with the same shortest decimal form as the float: 0.1 rather than 0.10000000149.
-double ShortestOf(float value) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
-  double same = value;
-  std::from_chars(text, end, same);
-  return same;
-}
-
 // The name of a class; null if it has none. Scores may have the name of a target whose classes have names.
 const std::string* ClassNameAt(const std::vector<std::string>* classes, const TensorView& tensor, int64_t at) {
   if (classes == nullptr || IsFloating(tensor.dtype)) return nullptr;
   const int64_t number = ElementAsInt(tensor, at);
   return number >= 0 && number < std::ssize(*classes) ? &(*classes)[static_cast<size_t>(number)] : nullptr;
-}
-
-nlohmann::json ListOf(const TensorView& tensor, const std::vector<std::string>* classes, int axis, int64_t& next) {
-  if (axis == tensor.shape.rank()) {
-    const int64_t at = next++;
-    if (const std::string* name = ClassNameAt(classes, tensor, at)) return *name;
-    if (tensor.dtype == DType::kBool) return ElementAsInt(tensor, at) != 0;
-    if (!IsFloating(tensor.dtype)) return ElementAsInt(tensor, at);
-    const double value = ElementAsDouble(tensor, at);
-    if (!std::isfinite(value)) return nullptr;
-    return tensor.dtype == DType::kFloat32 ? ShortestOf(static_cast<float>(value)) : value;
-  }
-  nlohmann::json list = nlohmann::json::array();
-  for (int64_t i = 0; i < tensor.shape[axis]; ++i) list.push_back(ListOf(tensor, classes, axis + 1, next));
-  return list;
 }
 
 std::string TextOf(const TensorView& tensor, int64_t at) {
@@ -63,6 +39,36 @@ std::string TextOf(const TensorView& tensor, int64_t at) {
   const auto [end, error] =
       narrow ? std::to_chars(text, text + sizeof text, static_cast<float>(value)) : std::to_chars(text, text + sizeof text, value);
   return {text, end};
+}
+
+std::string JsonText(const nlohmann::json& value) {
+  // File names and classes need not be UTF-8.
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// An element as JSON, with the same digits as in a table.
+std::string JsonOfElement(const TensorView& tensor, const std::vector<std::string>* classes, int64_t at) {
+  if (const std::string* name = ClassNameAt(classes, tensor, at)) return JsonText(*name);
+  if (tensor.dtype == DType::kBool) return ElementAsInt(tensor, at) != 0 ? "true" : "false";
+  if (!IsFloating(tensor.dtype)) return std::to_string(ElementAsInt(tensor, at));
+  if (!std::isfinite(ElementAsDouble(tensor, at))) return "null";
+  std::string text = TextOf(tensor, at);
+  // Readers take a number without a point for an integer.
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+void AppendList(const TensorView& tensor, const std::vector<std::string>* classes, int axis, int64_t& next, std::string& text) {
+  if (axis == tensor.shape.rank()) {
+    text += JsonOfElement(tensor, classes, next++);
+    return;
+  }
+  text += '[';
+  for (int64_t i = 0; i < tensor.shape[axis]; ++i) {
+    if (i > 0) text += ',';
+    AppendList(tensor, classes, axis + 1, next, text);
+  }
+  text += ']';
 }
 
 const std::vector<std::string>* NamesFor(const Predictions& predictions, const std::string& output) {
@@ -187,26 +193,33 @@ void WriteTable(const Predictions& predictions, const std::string& path, const s
 }
 
 std::string JsonOf(const Predictions& predictions) {
-  // A value of the library, in a list that grows, and the text.
+  // The text of an output, and that of all in a string that grows.
   constexpr int64_t kBytesOfNumber = 48;
   int64_t numbers = 0;
   for (const auto& [name, tensor] : predictions.outputs) numbers += tensor.elements();
   RequireHostMemory(numbers * kBytesOfNumber, "JSON of " + WithCommas(numbers) + " numbers", "", "write a file: -o y.npz");
-  nlohmann::json line = nlohmann::json::object();
+  std::map<std::string, std::string> members;
   for (const auto& [name, tensor] : predictions.outputs) {
-    int64_t next = 0;
-    const nlohmann::json list = ListOf(tensor.view(), NamesFor(predictions, name), 0, next);
-    const bool is_table = tensor.shape().rank() == 2;
-    const std::vector<std::string>* columns = is_table ? ColumnsFor(predictions, name, tensor.shape()[1]) : nullptr;
-    if (columns == nullptr) line[name] = list;
-    for (size_t i = 0; columns != nullptr && i < columns->size(); ++i) {
-      for (const nlohmann::json& row : list) line[(*columns)[i]].push_back(row[i]);
+    const TensorView view = tensor.view();
+    const std::vector<std::string>* classes = NamesFor(predictions, name);
+    const int64_t rows = view.shape.rank() == 2 ? view.shape[0] : 0, width = rows > 0 ? view.shape[1] : 0;
+    const std::vector<std::string>* columns = rows > 0 ? ColumnsFor(predictions, name, width) : nullptr;
+    if (columns == nullptr) {
+      int64_t next = 0;
+      AppendList(view, classes, 0, next, members[name]);
+      continue;
+    }
+    for (int64_t i = 0; i < width; ++i) {
+      std::string text;
+      for (int64_t row = 0; row < rows; ++row) text += (row == 0 ? "[" : ",") + JsonOfElement(view, classes, row * width + i);
+      members[(*columns)[static_cast<size_t>(i)]] = text + "]";
     }
   }
-  for (const auto& [name, texts] : predictions.kept) line[name] = texts;
-  if (HasFileColumn(predictions, std::ssize(predictions.files))) line[kFileColumn] = predictions.files;
-  // File names need not be UTF-8.
-  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (const auto& [name, texts] : predictions.kept) members[name] = JsonText(texts);
+  if (HasFileColumn(predictions, std::ssize(predictions.files))) members[kFileColumn] = JsonText(predictions.files);
+  std::string line = "{";
+  for (const auto& [name, text] : members) line += (line.size() == 1 ? "" : ",") + JsonText(name) + ":" + text;
+  return line + "}";
 }
 
 std::map<std::string, Tensor> ArraysOf(const Predictions& predictions, const std::string& path) {
