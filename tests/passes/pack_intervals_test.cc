@@ -12,10 +12,10 @@ namespace gradloom {
 namespace {
 
 // Sorted by offset, the intervals that are alive at a step must not overlap. It is enough to check the steps at which intervals begin.
-void ExpectNoOverlap(const std::vector<Interval>& intervals, int64_t size, int every = 1) {
+void ExpectNoOverlap(const std::vector<PackedInterval>& intervals, int64_t size, int every = 1) {
   for (size_t i = 0; i < intervals.size(); i += static_cast<size_t>(every)) {
     std::vector<std::pair<int64_t, int64_t>> ranges;
-    for (const Interval& interval : intervals) {
+    for (const PackedInterval& interval : intervals) {
       if (interval.first <= intervals[i].first && intervals[i].first <= interval.last)
         ranges.emplace_back(interval.offset, interval.offset + interval.bytes);
     }
@@ -35,7 +35,7 @@ TEST(PackIntervals, RandomLifetimes) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
-    std::vector<Interval> intervals;
+    std::vector<PackedInterval> intervals;
     for (int i = 0; i < 120; ++i) {
       const int first = static_cast<int>(random() % 60);
       intervals.push_back({static_cast<int64_t>(random() % 2000), first, first + static_cast<int>(random() % 20)});
@@ -55,7 +55,7 @@ TEST(PackIntervals, RandomLifetimes) {
 TEST(PackIntervals, LongChain) {
   constexpr int kNodes = 20000;
   std::mt19937_64 random(3);
-  std::vector<Interval> intervals;
+  std::vector<PackedInterval> intervals;
   for (int i = 0; i < kNodes; ++i) {
     const int64_t bytes = 64 * static_cast<int64_t>(1 + random() % 8);
     intervals.push_back({bytes, i, 2 * kNodes - i});
@@ -93,10 +93,10 @@ class Streams {
   bool Before(int a, int b) const { return clocks_[static_cast<size_t>(b)][static_cast<size_t>(stream(a))] >= a; }
 
   // In use from its first step to those that read it.
-  Interval Used(int64_t bytes, int first, const std::vector<int>& reads) const {
-    Interval interval{.bytes = bytes, .first = first, .last = first, .stream = stream(first), .over = {}};
+  PackedInterval Used(int64_t bytes, int first, const std::vector<int>& reads) const {
+    PackedInterval interval{.bytes = bytes, .first = first, .last = first, .stream = stream(first), .over = {}};
     for (int read : reads) interval.last = std::max(interval.last, read);
-    interval.over.assign(static_cast<size_t>(count_), Interval::kNever);
+    interval.over.assign(static_cast<size_t>(count_), PackedInterval::kNever);
     for (int step = static_cast<int>(clocks_.size()); step-- > interval.last;) {
       bool over = Before(first, step);
       for (int read : reads) over = over && Before(read, step);
@@ -139,7 +139,7 @@ TEST(PackIntervals, SeveralStreams) {
         streams.Add(waits ? std::vector<int>{i - 1 - static_cast<int>(random() % static_cast<uint64_t>(std::min(i, 8)))}
                           : std::vector<int>{});
       }
-      std::vector<Interval> intervals;
+      std::vector<PackedInterval> intervals;
       std::vector<std::vector<int>> uses;
       for (int first = 0; first < kSteps; ++first) {
         std::vector<int> reads = DrawReads(streams, first, kSteps, 30, random);
@@ -148,7 +148,7 @@ TEST(PackIntervals, SeveralStreams) {
         uses.push_back(std::move(reads));
       }
       for (const bool by_time : {false, true}) {
-        std::vector<Interval> packed = intervals;
+        std::vector<PackedInterval> packed = intervals;
         const int64_t size = by_time ? PackInOrderOfTime(packed) : PackIntervals(packed);
         const auto ended = [&](size_t a, size_t b) {
           return std::all_of(uses[a].begin(), uses[a].end(), [&](int use) { return streams.Before(use, packed[b].first); });
@@ -156,7 +156,7 @@ TEST(PackIntervals, SeveralStreams) {
         for (size_t a = 0; a < packed.size(); ++a) {
           ASSERT_LE(packed[a].offset + packed[a].bytes, size);
           for (size_t b = 0; b < a; ++b) {
-            const Interval &one = packed[a], &two = packed[b];
+            const PackedInterval &one = packed[a], &two = packed[b];
             if (one.bytes == 0 || two.bytes == 0 || ended(a, b) || ended(b, a)) continue;
             ASSERT_TRUE(one.offset + one.bytes <= two.offset || two.offset + two.bytes <= one.offset) << a << " and " << b;
           }
@@ -181,15 +181,15 @@ TEST(PackIntervals, LongChainBesideAnIndependentStream) {
     streams.Add(waits);
   }
   std::mt19937_64 random(5);
-  std::vector<Interval> intervals;
+  std::vector<PackedInterval> intervals;
   constexpr int kLived = 600;
   for (int first = 0; first + kLived < kSteps; ++first) {
     if (streams.stream(first) == 2) continue;
     int last = first + kLived;
     if (streams.stream(last) == 2) --last;
-    Interval interval{
+    PackedInterval interval{
         .bytes = static_cast<int64_t>(1 + random() % 2000), .first = first, .last = last, .stream = streams.stream(first), .over = {}};
-    interval.over = {Interval::kNever, Interval::kNever, Interval::kNever};
+    interval.over = {PackedInterval::kNever, PackedInterval::kNever, PackedInterval::kNever};
     for (int step = last + 1; step < std::min(last + 5, kSteps); ++step) {
       int& over = interval.over[static_cast<size_t>(streams.stream(step))];
       if (streams.stream(step) != 2 && streams.Before(last, step)) over = std::min(over, step);

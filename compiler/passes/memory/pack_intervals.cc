@@ -16,7 +16,7 @@ namespace gradloom {
 namespace {
 
 // The first step of the stream that comes after every use.
-int Over(const Interval& interval, int stream) {
+int Over(const PackedInterval& interval, int stream) {
   return interval.over.empty() ? interval.last + 1 : interval.over[static_cast<size_t>(stream)];
 }
 
@@ -26,9 +26,9 @@ struct Extent {
   int steps = 1;  // the last of them + 1
 };
 
-Extent ExtentOf(const std::vector<Interval>& intervals) {
+Extent ExtentOf(const std::vector<PackedInterval>& intervals) {
   Extent extent;
-  for (const Interval& interval : intervals) {
+  for (const PackedInterval& interval : intervals) {
     GRADLOOM_CHECK(interval.first >= 0 && interval.first <= interval.last && interval.bytes >= 0);
     extent.streams = std::max(extent.streams, static_cast<int>(interval.over.size()));
     extent.steps = std::max(extent.steps, interval.last + 1);
@@ -44,7 +44,7 @@ class PlacedIntervals {
   explicit PlacedIntervals(const Extent& extent)
       : buckets_(static_cast<size_t>(extent.streams), std::vector<Bucket>(static_cast<size_t>((extent.steps - 1) / kStepsPerBucket + 1))) {}
 
-  void Add(const Interval& interval, int index) {
+  void Add(const PackedInterval& interval, int index) {
     const size_t begin = BucketOf(interval.first);
     buckets_[static_cast<size_t>(interval.stream)][begin].begin.push_back(index);
     for (size_t stream = 0; stream < buckets_.size(); ++stream) {
@@ -54,11 +54,12 @@ class PlacedIntervals {
   }
 
   // Appends the offset ranges of placed intervals that may be in use together with `interval`, sorted by offset.
-  void Overlapping(const std::vector<Interval>& all, const Interval& interval, std::vector<std::pair<int64_t, int64_t>>& ranges) const {
+  void Overlapping(const std::vector<PackedInterval>& all, const PackedInterval& interval,
+                   std::vector<std::pair<int64_t, int64_t>>& ranges) const {
     ranges.clear();
     const auto look = [&](const std::vector<int>& indices) {
       for (int index : indices) {
-        const Interval& other = all[static_cast<size_t>(index)];
+        const PackedInterval& other = all[static_cast<size_t>(index)];
         if (other.first >= Over(interval, other.stream) || interval.first >= Over(other, interval.stream)) continue;
         ranges.emplace_back(other.offset, other.offset + AlignUp(other.bytes, kAlignmentBytes));
       }
@@ -80,7 +81,7 @@ class PlacedIntervals {
 
   static size_t BucketOf(int step) { return static_cast<size_t>(step / kStepsPerBucket); }
   // After the last bucket in which the interval may be in use while a step of the stream runs.
-  size_t EndOf(const Interval& interval, size_t stream) const {
+  size_t EndOf(const PackedInterval& interval, size_t stream) const {
     return std::min(BucketOf(std::max(Over(interval, static_cast<int>(stream)) - 1, interval.first)) + 1, buckets_[stream].size());
   }
 
@@ -101,12 +102,12 @@ int64_t BestFit(const std::vector<std::pair<int64_t, int64_t>>& ranges, int64_t 
   return best < 0 ? end : best;
 }
 
-int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& order, const Extent& extent) {
+int64_t PackInOrder(std::vector<PackedInterval>& intervals, const std::vector<int>& order, const Extent& extent) {
   PlacedIntervals placed(extent);
   std::vector<std::pair<int64_t, int64_t>> ranges;
   int64_t size = 0;
   for (int index : order) {
-    Interval& interval = intervals[static_cast<size_t>(index)];
+    PackedInterval& interval = intervals[static_cast<size_t>(index)];
     placed.Overlapping(intervals, interval, ranges);
     const int64_t bytes = AlignUp(interval.bytes, kAlignmentBytes);
     interval.offset = BestFit(ranges, bytes);
@@ -175,7 +176,7 @@ class FreeRanges {
 // Best fit in order of time. A range is free for a stream when its last owner is over for it: earlier owners were over when that one began.
 class TimeOrder {
  public:
-  TimeOrder(std::vector<Interval>& intervals, int streams)
+  TimeOrder(std::vector<PackedInterval>& intervals, int streams)
       : intervals_(intervals), streams_(static_cast<size_t>(streams)), free_(streams_), in_use_(streams_) {}
 
   int64_t Run() {
@@ -193,7 +194,7 @@ class TimeOrder {
   };
 
   void Place(size_t index) {
-    Interval& interval = intervals_[index];
+    PackedInterval& interval = intervals_[index];
     const int64_t bytes = AlignUp(interval.bytes, kAlignmentBytes);
     interval.offset = 0;
     if (bytes == 0) return;
@@ -208,7 +209,7 @@ class TimeOrder {
     for (FreeRanges& free : free_) free.Remove(interval.offset, interval.offset + bytes);
     Own(interval.offset, interval.offset + bytes, index);
     for (size_t s = 0; s < streams_; ++s) {
-      if (const int over = Over(interval, static_cast<int>(s)); over != Interval::kNever) in_use_[s].emplace(over, index);
+      if (const int over = Over(interval, static_cast<int>(s)); over != PackedInterval::kNever) in_use_[s].emplace(over, index);
     }
   }
 
@@ -240,7 +241,7 @@ class TimeOrder {
 
   using Ends = std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>>;
 
-  std::vector<Interval>& intervals_;
+  std::vector<PackedInterval>& intervals_;
   const size_t streams_;
   std::vector<FreeRanges> free_;    // by stream
   std::vector<Ends> in_use_;        // by stream: the intervals that are not over for it, by when they will be
@@ -249,12 +250,12 @@ class TimeOrder {
 };
 
 // Returns the number of pairs of intervals that may be in use together.
-int64_t CountPairs(const std::vector<Interval>& intervals, int streams) {
+int64_t CountPairs(const std::vector<PackedInterval>& intervals, int streams) {
   std::vector<std::vector<int>> begins(static_cast<size_t>(streams));
-  for (const Interval& interval : intervals) begins[static_cast<size_t>(interval.stream)].push_back(interval.first);
+  for (const PackedInterval& interval : intervals) begins[static_cast<size_t>(interval.stream)].push_back(interval.first);
   for (std::vector<int>& steps : begins) std::sort(steps.begin(), steps.end());
   int64_t pairs = 0;
-  for (const Interval& interval : intervals) {
+  for (const PackedInterval& interval : intervals) {
     for (int s = 0; s < streams; ++s) {
       const std::vector<int>& steps = begins[static_cast<size_t>(s)];
       const auto from = std::upper_bound(steps.begin(), steps.end(), interval.first);
@@ -274,9 +275,9 @@ bool IsGood(int64_t size, int64_t bound) { return size >= 0 && size - bound <= b
 
 }  // namespace
 
-int64_t PackInOrderOfTime(std::vector<Interval>& intervals) { return TimeOrder(intervals, ExtentOf(intervals).streams).Run(); }
+int64_t PackInOrderOfTime(std::vector<PackedInterval>& intervals) { return TimeOrder(intervals, ExtentOf(intervals).streams).Run(); }
 
-int64_t PackIntervals(std::vector<Interval>& intervals) {
+int64_t PackIntervals(std::vector<PackedInterval>& intervals) {
   const Extent extent = ExtentOf(intervals);
   const auto length = [&](int i) { return intervals[static_cast<size_t>(i)].last - intervals[static_cast<size_t>(i)].first; };
   const auto bytes = [&](int i) { return intervals[static_cast<size_t>(i)].bytes; };
@@ -288,10 +289,10 @@ int64_t PackIntervals(std::vector<Interval>& intervals) {
   const int64_t bound = PackingBound(intervals);
   std::vector<int> order(intervals.size());
   std::iota(order.begin(), order.end(), 0);
-  std::vector<Interval> best;
+  std::vector<PackedInterval> best;
   int64_t best_size = -1;
   const auto attempt = [&] {
-    std::vector<Interval> packed = intervals;
+    std::vector<PackedInterval> packed = intervals;
     const int64_t size = PackInOrder(packed, order, extent);
     if (best_size < 0 || size < best_size) {
       best_size = size;
@@ -303,10 +304,10 @@ int64_t PackIntervals(std::vector<Interval>& intervals) {
     if (IsGood(best_size, bound)) return;
     std::stable_sort(order.begin(), order.end(), less);
     // What lies above the bound is placed earlier the next time.
-    std::vector<Interval> packed = attempt();
+    std::vector<PackedInterval> packed = attempt();
     for (int round = 0; round < rounds && !IsGood(best_size, bound); ++round) {
       std::stable_partition(order.begin(), order.end(), [&](int i) {
-        const Interval& interval = packed[static_cast<size_t>(i)];
+        const PackedInterval& interval = packed[static_cast<size_t>(i)];
         return interval.offset + AlignUp(interval.bytes, kAlignmentBytes) > bound;
       });
       packed = attempt();
@@ -323,9 +324,9 @@ int64_t PackIntervals(std::vector<Interval>& intervals) {
   return std::max<int64_t>(best_size, 0);
 }
 
-int64_t PackingBound(const std::vector<Interval>& intervals) {
+int64_t PackingBound(const std::vector<PackedInterval>& intervals) {
   std::map<int, int64_t> change;
-  for (const Interval& interval : intervals) {
+  for (const PackedInterval& interval : intervals) {
     const int64_t bytes = AlignUp(interval.bytes, kAlignmentBytes);
     change[interval.first] += bytes;
     change[interval.last + 1] -= bytes;

@@ -9,7 +9,7 @@ namespace gradloom {
 
 // Bytes that are in use from step `first` to step `last`, inclusive. Each step belongs to a stream. Streams run their steps in order, but
 // one stream may be ahead of another.
-struct Interval {
+struct PackedInterval {
   int64_t bytes = 0;
   int first = 0;
   int last = 0;
@@ -25,12 +25,12 @@ struct Interval {
 // Assigns offsets such that intervals that may be in use at once do not overlap in space; returns the size of the arena. Tries several
 // orders of greedy best fit, each of them again with what lay too high placed earlier, and keeps the smallest result. If so many intervals
 // may be in use at once that this would take seconds, tries only the order of time.
-int64_t PackIntervals(std::vector<Interval>& intervals);
+int64_t PackIntervals(std::vector<PackedInterval>& intervals);
 
 // The same in the order of time alone: O(n log n), however many intervals are in use at once.
-int64_t PackInOrderOfTime(std::vector<Interval>& intervals);
+int64_t PackInOrderOfTime(std::vector<PackedInterval>& intervals);
 
 // The largest sum of bytes (rounded up to the alignment) in use at one step, a lower bound for any packing.
-int64_t PackingBound(const std::vector<Interval>& intervals);
+int64_t PackingBound(const std::vector<PackedInterval>& intervals);
 
 }  // namespace gradloom

@@ -48,8 +48,8 @@ class Planner {
   }
 
   // Returns the transient storages, in the order of storages_, then the scratch memory of each node that has some.
-  std::vector<Interval> Intervals() const {
-    std::vector<Interval> intervals;
+  std::vector<PackedInterval> Intervals() const {
+    std::vector<PackedInterval> intervals;
     for (const Storage& storage : storages_) {
       if (!storage.fixed) intervals.push_back({storage.bytes, storage.first, storage.last, 0});
     }
@@ -61,7 +61,7 @@ class Planner {
   }
 
   void Pack() {
-    std::vector<Interval> intervals = Intervals();
+    std::vector<PackedInterval> intervals = Intervals();
     if (order_.num_streams() > 1) {
       const std::vector<Reach> reaches = Reaches();
       for (size_t i = 0; i < intervals.size(); ++i) {
