@@ -18,6 +18,42 @@ const Feed* FedFor(const Entry& entry, const Value& fetched, const std::string& 
   return fetched.role == Role::kGradient && found != entry.feeds.end() ? &*found : nullptr;
 }
 
+// Feed::index_extent of each input that reaches the indices of a Gather over a weight, perhaps through operators that keep its integers.
+std::map<ValueId, int64_t> IndexExtents(const Graph& graph) {
+  std::map<ValueId, ValueId> integers;  // of a value: the input that has them
+  for (const ValueId id : graph.inputs) {
+    if (IsInteger(graph.value(id).dtype)) integers.emplace(id, id);
+  }
+  std::map<ValueId, ValueId> weights;  // of a value: the weight that it is, perhaps in another type
+  const auto weight_of = [&](ValueId id) {
+    const auto found = weights.find(id);
+    if (found != weights.end()) return found->second;
+    const Role role = graph.value(id).role;
+    return role == Role::kParam || role == Role::kConst || role == Role::kState ? id : kNoValue;
+  };
+  std::map<ValueId, int64_t> extents;
+  for (const Node& node : graph.nodes) {
+    if (!node.domain.empty() || node.inputs.empty() || node.outputs.empty()) continue;
+    const bool casts = node.op == "Cast" || node.op == "Identity";
+    if (const auto found = integers.find(node.inputs[0]); found != integers.end()) {
+      const bool keeps = KeepsElements(node) || casts || node.op == "Transpose" || node.op == "Expand";
+      if (keeps && IsInteger(graph.value(node.outputs[0]).dtype)) integers.emplace(node.outputs[0], found->second);
+    } else if (casts && weight_of(node.inputs[0]) != kNoValue) {
+      weights.emplace(node.outputs[0], weight_of(node.inputs[0]));
+    }
+    if (node.op != "Gather" || node.inputs.size() != 2) continue;
+    const auto found = integers.find(node.inputs[1]);
+    const ValueId weight = weight_of(node.inputs[0]);
+    if (found == integers.end() || weight == kNoValue) continue;
+    const Shape& shape = graph.value(weight).shape;
+    const std::optional<int> axis = NormalAxis(node.attributes.Int("axis", 0), shape.rank());
+    if (!axis || shape[*axis] < 1) continue;
+    int64_t& extent = extents[found->second];
+    extent = extent == 0 ? shape[*axis] : std::min(extent, shape[*axis]);
+  }
+  return extents;
+}
+
 template <typename FeedOrFetch>
 static void Divide(const Shard& shard, FeedOrFetch& tensor) {
   tensor.batch_axis = shard.split() ? shard.axis : -1;
@@ -30,6 +66,7 @@ std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& impo
   const Graph& graph = context.graph;
   std::map<ValueId, size_t> position;
   for (size_t i = 0; i < graph.inputs.size(); ++i) position.emplace(graph.inputs[i], i);
+  const std::map<ValueId, int64_t> extents = IndexExtents(graph);
   std::vector<Feed> feeds;
   for (ValueId id : FeedsOf(graph)) {
     const Value& value = graph.value(id);
@@ -42,6 +79,7 @@ std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& impo
     const bool is_input = at < imported.batch_axes.size();
     if (!is_input || (place.axis < 0 && places.feeds.contains(name))) place = PlaceOf(name, value.shape, imported.batch, places.feeds);
     feeds.push_back({name, value.dtype, value.shape, place.axis, place.inner});
+    if (const auto found = extents.find(id); found != extents.end()) feeds.back().index_extent = found->second;
   }
   return feeds;
 }

@@ -22,14 +22,13 @@ const Shape* ShapeOfOutput(const GradloomPlan& plan, const std::string& name) {
   return nullptr;
 }
 
-std::map<std::string, ClassRange> TargetClasses(const GradloomPlan& plan) {
-  std::map<std::string, ClassRange> classes;
+void SetTargets(const GradloomPlan& plan, DataOptions& options) {
   for (const LossInfo& loss : plan.plan->losses) {
+    if (const auto domain = DomainOf(loss)) options.domains[loss.target] = *domain;
     const Shape* const output = ShapeOfOutput(plan, loss.output);
     if (output == nullptr) continue;
-    if (const auto range = ClassesOf(loss, *output)) classes[loss.target] = *range;
+    if (const auto range = ClassesOf(loss, *output)) options.classes[loss.target] = *range;
   }
-  return classes;
 }
 
 // The inputs of the plan's training entry, and which of them are not inputs of the model.
@@ -48,7 +47,7 @@ DataOptions OptionsFor(const GradloomDataOptions& given, const GradloomPlan& pla
   options.on_demand = true;
   options.large_rows = false;
   options.large_bytes = LargeBytesFor(FreeHostBytes());
-  options.classes = TargetClasses(plan);
+  SetTargets(plan, options);
   const std::vector<TensorFacts>& known = plan.inputs[GRADLOOM_PREDICT];
   for (const TensorFacts& feed : plan.inputs[GRADLOOM_TRAIN]) {
     const bool is_input = std::any_of(known.begin(), known.end(), [&](const TensorFacts& input) { return input.name == feed.name; });

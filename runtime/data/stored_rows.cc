@@ -50,6 +50,7 @@ class StoredRows : public RowSource {
     }
     if (options_.classes) CheckClasses(row, value);
     for (const Transform& transform : transforms_) transform.Apply(value);
+    CheckValues(options_.rules, options_.column, value.view(), transforms_.empty() ? row : -1, "");
     std::memcpy(out, value.data(), static_cast<size_t>(value.bytes()));
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -114,8 +115,7 @@ ColumnMap ColumnsFor(const DataFile& file, const ColumnMap& columns, const std::
   return columns.empty() ? GuessColumns(file, feeds, notes) : columns;
 }
 
-Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRange>& classes, const std::vector<Feed>& feeds,
-                    int64_t seed) {
+Dataset RandomFeeds(const std::string& text, const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed) {
   const int64_t rows = ReadNumber<int64_t>(std::string_view(text).substr(kRandomData.size())).value_or(0);
   if (rows < 1 || rows > (1 << 24)) {
     throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a number of random samples", "",
@@ -129,9 +129,17 @@ Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRa
   RequireHostMemory(bytes, "random data of " + Counted(rows, "sample"), "", "use fewer samples: random:256");
   Dataset data;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    const auto range = classes.find(feeds[i].name);
+    const auto range = options.classes.find(feeds[i].name);
     const PhiloxKey key = NodeKey(static_cast<uint64_t>(seed), i, kRandomStream);
-    data.set_column(feeds[i].name, RandomColumn(feeds[i], rows, range == classes.end() ? 2 : range->second.count, key));
+    const int64_t bound = range != options.classes.end() ? range->second.count : feeds[i].index_extent == 1 ? 1 : 2;
+    Tensor column = RandomColumn(feeds[i], rows, bound, key);
+    // A target of yes and no is one or the other.
+    const auto domain = options.domains.find(feeds[i].name);
+    if (domain != options.domains.end() && column.dtype() == DType::kFloat32) {
+      const double lowest = domain->second.lowest, highest = std::min(domain->second.highest, lowest + 2);
+      for (float& value : column.as<float>()) value = static_cast<float>(value > 0 ? highest : lowest);
+    }
+    data.set_column(feeds[i].name, std::move(column));
   }
   return data;
 }
@@ -141,6 +149,7 @@ FeedReading ReadingOf(const DataOptions& options, const std::vector<Feed>& model
   const int64_t feeds = options.large_rows ? 1 : std::max<int64_t>(std::ssize(model_feeds), 1);
   return {.targets = options.targets,
           .classes = options.classes,
+          .domains = options.domains,
           .on_demand = options.on_demand,
           .large_rows = options.large_rows,
           .large_bytes = std::max<int64_t>(options.large_bytes / feeds, 1),
@@ -195,6 +204,27 @@ void ApplyRecorded(const std::map<std::string, std::vector<Transform>>& fitted, 
       if (data.has(name)) Apply(transform, name, false, data);
     }
   }
+}
+
+// Checks the targets in memory that have been transformed since their file was read.
+void CheckTransformed(const std::map<std::string, ValueDomain>& domains, const std::map<std::string, std::vector<Transform>>& transforms,
+                      std::initializer_list<std::pair<const Dataset*, std::string>> parts) {
+  for (const auto& [name, list] : transforms) {
+    const auto domain = domains.find(name);
+    if (domain == domains.end() || list.empty()) continue;
+    for (const auto& [data, path] : parts) {
+      const auto found = data->columns().find(name);
+      if (path.starts_with(kRandomData)) continue;
+      if (found != data->columns().end() && found->second.shape().rank() > 0)
+        CheckValues({.domain = domain->second}, name, found->second.view(), -1, Escaped(path, 4096));
+    }
+  }
+}
+
+std::set<std::string> ChangedBy(const std::map<std::string, std::vector<Transform>>& fitted) {
+  std::set<std::string> changed;
+  for (const auto& [name, transforms] : fitted) changed.insert(name);
+  return changed;
 }
 
 std::set<std::string> FilledBy(const std::map<std::string, std::vector<Transform>>& fitted) {
@@ -278,6 +308,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   FeedReading reading = ReadingOf(options, model_feeds);
   reading.numbers_classes = true;
   for (const auto& [name, texts] : options.transforms) {
+    reading.changed.insert(name);
     if (std::any_of(texts.begin(), texts.end(), Transform::IsMeasured)) reading.measured.insert(name);
     if (std::any_of(texts.begin(), texts.end(), Transform::IsFill)) reading.filled.insert(name);
   }
@@ -289,7 +320,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     for (const auto& [name, columns] : data.columns) data.names.guessed.insert(name);
   }
   if (options.train.starts_with(kRandomData)) {
-    data.train = RandomFeeds(options.train, options.classes, feeds, seed);
+    data.train = RandomFeeds(options.train, options, feeds, seed);
     FitToFeeds(data.train, feeds, options.train, reading);
     data.notes.push_back("data    random numbers: set data.train to your own data");
   } else {
@@ -297,7 +328,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     NoteClassAxes(reading, data.notes);
   }
   if (options.eval.starts_with(kRandomData)) {
-    data.eval = RandomFeeds(options.eval, options.classes, feeds, EvaluationSeed(seed));
+    data.eval = RandomFeeds(options.eval, options, feeds, EvaluationSeed(seed));
     FitToFeeds(data.eval, feeds, options.eval, reading);
   } else if (!options.eval.empty()) {
     const std::vector<DataFile> eval = FilesAt(options.eval, options.format);
@@ -315,6 +346,8 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
       data.fitted[name].push_back(transform);
     }
   }
+  CheckTransformed(options.domains, data.fitted,
+                   {{&data.train, options.train}, {&data.eval, options.eval.empty() ? options.train : options.eval}});
   return data;
 }
 
@@ -455,15 +488,17 @@ Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& model_feeds, co
   const std::vector<Feed> feeds = AsRows(model_feeds);
   FeedReading reading = ReadingOf(options, model_feeds);
   if (file.path.starts_with(kRandomData)) {
-    Dataset data = RandomFeeds(file.path, options.classes, feeds, 0);
+    Dataset data = RandomFeeds(file.path, options, feeds, 0);
     FitToFeeds(data, feeds, file, reading);
     return data;
   }
   const std::vector<DataFile> files = FilesAt(file.path, file.format);
   const ColumnMap used = ColumnsFor(files.front(), columns, feeds, names, notes);
   reading.filled = FilledBy(fitted);
+  reading.changed = ChangedBy(fitted);
   Dataset data = ReadFeeds(files, feeds, used, reading, names, notes);
   ApplyRecorded(fitted, data);
+  CheckTransformed(options.domains, fitted, {{&data, file.path}});
   return data;
 }
 
@@ -472,12 +507,13 @@ TrainingData LoadEvaluationData(const DataOptions& options, const std::vector<Fe
   const std::vector<Feed> feeds = AsRows(model_feeds);
   FeedReading reading = ReadingOf(options, model_feeds);
   reading.filled = FilledBy(fitted);
+  reading.changed = ChangedBy(fitted);
   TrainingData data{.columns = options.columns, .fitted = fitted, .names = names};
   const bool held_back = options.eval.empty();
   const std::string& path = held_back ? options.train : options.eval;
   Dataset& read = held_back ? data.train : data.eval;
   if (path.starts_with(kRandomData)) {
-    read = RandomFeeds(path, options.classes, feeds, held_back ? seed : EvaluationSeed(seed));
+    read = RandomFeeds(path, options, feeds, held_back ? seed : EvaluationSeed(seed));
     FitToFeeds(read, feeds, path, reading);
   } else {
     const std::vector<DataFile> files = FilesAt(path, options.format);
@@ -487,6 +523,7 @@ TrainingData LoadEvaluationData(const DataOptions& options, const std::vector<Fe
   data.rows = data.train.rows();
   if (held_back) SplitOff(options.eval_split, seed, data);
   ApplyRecorded(fitted, data.eval);
+  CheckTransformed(options.domains, fitted, {{&data.eval, path}});
   return data;
 }
 

@@ -218,6 +218,9 @@ struct Feed {
   // Number of adjacent positions on that axis that belong to one sample: sample s has the positions (o * batch + s) * inner + i for all o.
   // 0: all that it has, extent / batch.
   int64_t batch_inner = 0;
+  // Above 0: its integers select rows of a weight (Gather), which has this many, or of several, of which the smallest has. Negative ones
+  // count from its end, as ONNX says.
+  int64_t index_extent = 0;
 
   bool operator==(const Feed&) const = default;
 };

@@ -287,7 +287,8 @@ class Decoder {
     entry.kind = Enum(from.kind(), EntryKind::kLastBatch, "kind of entry");
     entry.batch = from.batch();
     for (const file::Feed& feed : from.feeds()) {
-      entry.feeds.push_back({Name(feed.name()), Type(feed.dtype()), ShapeOf(feed.dims()), feed.batch_axis(), feed.batch_inner()});
+      entry.feeds.push_back(
+          {Name(feed.name()), Type(feed.dtype()), ShapeOf(feed.dims()), feed.batch_axis(), feed.batch_inner(), feed.index_extent()});
     }
     for (const file::Fetch& fetch : from.fetches()) {
       entry.fetches.push_back({Name(fetch.name()), fetch.buffer(), fetch.batch_axis(), fetch.batch_inner()});

@@ -194,6 +194,7 @@ class Encoder {
       Dims(feed.shape, f);
       f.set_batch_axis(feed.batch_axis);
       f.set_batch_inner(feed.batch_inner);
+      f.set_index_extent(feed.index_extent);
     }
     for (const Fetch& fetch : entry.fetches) {
       file::Fetch& f = *to.add_fetches();

@@ -186,7 +186,8 @@ std::string EntryText(const Plan& plan, size_t index) {
       "entry " + Number(static_cast<int64_t>(index)) + ": " + NameOf(kEntries, entry.kind) + ", batch " + Number(entry.batch) + "\n";
   for (const Feed& feed : entry.feeds) {
     text += "  feed " + Escaped(feed.name) + ": " + Type(feed.dtype, feed.shape, {});
-    text += (feed.batch_axis < 0 ? "" : ", batch along " + Number(feed.batch_axis)) + "\n";
+    text += feed.batch_axis < 0 ? "" : ", batch along " + Number(feed.batch_axis);
+    text += (feed.index_extent == 0 ? "" : ", selects of " + Number(feed.index_extent)) + "\n";
   }
   for (const Fetch& fetch : entry.fetches) {
     text += "  fetch " + Escaped(fetch.name) + ": %" + Number(fetch.buffer);

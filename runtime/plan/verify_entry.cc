@@ -144,7 +144,8 @@ class EntryCheck : EntryRanks {
     for (const Feed& feed : entry_.feeds) {
       const std::string what = name_ + ", feed '" + Escaped(feed.name) + "'";
       if (!names.insert(feed.name).second) faults_.Add("names", what, "the name occurs twice");
-      if (!BytesOf(feed.dtype, feed.shape, {}) || feed.batch_axis < -1 || feed.batch_axis >= feed.shape.rank() || feed.batch_inner < 0)
+      if (!BytesOf(feed.dtype, feed.shape, {}) || feed.batch_axis < -1 || feed.batch_axis >= feed.shape.rank() || feed.batch_inner < 0 ||
+          feed.index_extent < 0)
         faults_.Add("bounds", what, "has an invalid type or shape");
     }
   }

@@ -222,6 +222,64 @@ TEST_F(TrainingDataTest, RejectsNumbersOutOfRange) {
   EXPECT_EQ(ErrorOf([&] { Batches(stored.train, last, 1).Get(0); }).message(), error.message());
 }
 
+// In memory at once, of large arrays when a row is read, in the same words.
+TEST_F(TrainingDataTest, IndicesSelectRowsOfTheWeight) {
+  const Tensor x(DType::kFloat32, {3, 2});
+  const std::string path = folder_ / "ids.npz";
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 2}, 0}, {"ids", DType::kInt64, {4, 2}, 0, 0, 50}};
+  const auto load = [&](std::vector<int64_t> ids, bool on_demand) {
+    WriteNpz(path, {{"x", x}, {"ids", Tensor::From(ids, {3, 2})}});
+    return LoadTrainingData({.train = path, .on_demand = on_demand, .large_bytes = 1}, feeds, 1);
+  };
+  const std::string says = "row 1 (counted from 0) has 50 in 'ids'; the model has a weight of 50 rows for it: 0 to 49";
+  const Error at_once = ErrorOf([&] { load({0, 49, 1, 50, 2, 3}, false); });
+  EXPECT_EQ(at_once.code(), ErrorCode::kData);
+  EXPECT_EQ(at_once.message(), says);
+  EXPECT_EQ(at_once.where(), path);
+  const TrainingData stays = load({0, 49, 1, 50, 2, 3}, true);
+  ASSERT_TRUE(stays.train.is_lazy("ids"));
+  const std::vector<int64_t> order{0, 1, 2};
+  EXPECT_EQ(ErrorOf([&] { Batches(stays.train, order, 3).Get(0); }).message(), says);
+  EXPECT_EQ(ErrorOf([&] { load({0, 0, 0, 0, 0, -51}, false); }).code(), ErrorCode::kData);
+  // ONNX counts them from the end, which is hardly meant.
+  const TrainingData negative = load({0, 49, 1, -50, 2, 3}, false);
+  ASSERT_EQ(negative.notes.size(), 1u);
+  EXPECT_EQ(
+      negative.notes[0],
+      "warning 'ids' has -50 in row 1, which selects row 0 of a weight: ONNX counts negative numbers from the end (PyTorch's Embedding "
+      "refuses them)");
+  EXPECT_TRUE(load({0, 49, 1, 2, 3, 4}, false).notes.empty());
+}
+
+TEST_F(TrainingDataTest, TargetsMustBeInTheDomainOfTheirLoss) {
+  const std::string path = folder_ / "t.npz";
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 2}, 0}, {"t", DType::kFloat32, {4, 1}, 0}};
+  const auto load = [&](std::vector<float> t, const std::string& loss, bool on_demand = false,
+                        const std::vector<std::string>& transforms = {}) {
+    WriteNpz(path, {{"x", Tensor(DType::kFloat32, {2, 2})}, {"t", Tensor::From(t, {2, 1})}});
+    DataOptions options{.train = path, .domains = {{"t", *DomainOf({.type = loss})}}, .on_demand = on_demand, .large_bytes = 1};
+    if (!transforms.empty()) options.transforms["t"] = transforms;
+    return LoadTrainingData(options, feeds, 1);
+  };
+  const std::string says = "row 1 (counted from 0) has 5 in 't'; bce needs targets between 0 and 1";
+  EXPECT_EQ(ErrorOf([&] { load({0.5, 5}, "bce"); }).message(), says);
+  const std::vector<int64_t> order{0, 1};
+  const TrainingData stays = load({0.5, 5}, "bce", true);
+  EXPECT_EQ(ErrorOf([&] { Batches(stays.train, order, 2).Get(0); }).message(), says);
+  // What the loss gets counts.
+  for (const bool on_demand : {false, true}) Batches(load({0.5, 5}, "bce", on_demand, {"scale 1/5"}).train, order, 2).Get(0);
+  EXPECT_EQ(ErrorOf([&] {
+              load({0.5, 1}, "bce", false, {"scale 2"});
+            }).message(),
+            "a row has 2 in 't' after its transforms; bce needs targets between 0 and 1");
+  EXPECT_EQ(load({1, 0}, "hinge").notes.size(), 1u);
+  EXPECT_TRUE(load({1, -1}, "hinge").notes.empty());
+  EXPECT_EQ(ErrorOf([&] { load({1, -2}, "hinge"); }).code(), ErrorCode::kData);
+  load({1e9, 0}, "poisson_nll");
+  EXPECT_FALSE(DomainOf({.type = "mse"}));
+  EXPECT_FALSE(DomainOf({.type = "cross_entropy", .classes = true}));
+}
+
 TEST_F(TrainingDataTest, RejectsUnknownFeedsAndSuggestsTheNearest) {
   const std::string path = Write("a.csv", "a,b,c\n1,2,0\n");
   for (const DataOptions& options :

@@ -63,8 +63,8 @@ LOSSES = {
     "quantile": "quantile(scores, wanted, q=0.2)",
     "poisson": "poisson_nll(chance, bits, log_input=false)",
     "focal": "sigmoid_focal(scores, bits, alpha=0.4, gamma=1.5)",
-    "margins": "soft_margin(scores, wanted, reduction=sum)*0.1",
-    "hinge": "hinge(scores, wanted)",
+    "margins": "soft_margin(scores, sides, reduction=sum)*0.1",
+    "hinge": "hinge(scores, sides)",
     "bce": "bce(chance, bits)",
     "logits": "bce_with_logits(scores, bits, pos_weight=1:2:3)",
     "kl": "kl_div(logs, shares, reduction=batchmean)",
@@ -125,7 +125,7 @@ class ExportTrainingTest(unittest.TestCase):
         shares = rng.random((ROWS, 3)).astype(np.float32)
         np.savez(cls.path("data.npz"), x=floats(ROWS, 5), label=rng.integers(0, 3, ROWS), holes=rng.integers(0, 3, ROWS),
                  planes=rng.integers(0, 4, (ROWS, 3)), shares=shares / shares.sum(1, keepdims=True), wanted=floats(ROWS, 3),
-                 bits=rng.integers(0, 2, (ROWS, 3)).astype(np.float32))
+                 bits=rng.integers(0, 2, (ROWS, 3)).astype(np.float32), sides=np.sign(floats(ROWS, 3)))
         onnx.save(perceptron(), cls.path("model.onnx"))
         cls.save_weights("model.onnx", "first.safetensors")
         eps = numpy_helper.from_array(np.float32(0.01), "eps2")

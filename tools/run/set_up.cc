@@ -198,10 +198,9 @@ class SetUpWork {
 
   void LoadData() {
     DataOptions data = DataOptionsOf(configuration_);
-    data.classes = ClassesOf(compile_.recipe, graph());
     feeds_ = BySamples(FeedsOfEntry(model_, compile_, {EntryKind::kStep, 0}), probe_.batch);
     CheckMetrics(made_.options, compile_.recipe, probe_, feeds_);
-    data.targets = TargetsAmong(feeds_, graph());
+    SetTargets(feeds_, compile_.recipe, graph(), data);
     try {
       made_.data = LoadTrainingData(data, feeds_, configuration_.Integer("train.seed"));
     } catch (const Error& error) {

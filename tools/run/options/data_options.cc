@@ -31,22 +31,6 @@ DataOptions DataOptionsOf(const Configuration& configuration) {
   return options;
 }
 
-std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph) {
-  std::map<std::string, ClassRange> classes;
-  for (const LossTerm& term : recipe.losses) {
-    if (graph.outputs.empty()) continue;
-    const Value& output = OutputOf(term, graph);
-    const LossInfo loss{.type = term.type,
-                        .output = output.name,
-                        .target = term.TargetName(),
-                        .classes = TargetIsClass(term),
-                        .class_axis = term.class_axis,
-                        .ignore_index = term.ignore_index};
-    if (const auto range = ClassesOf(loss, output.shape)) classes[loss.target] = *range;
-  }
-  return classes;
-}
-
 std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model) {
   std::set<std::string> targets;
   for (const Feed& feed : feeds) {
@@ -56,15 +40,31 @@ std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& 
   return targets;
 }
 
+void SetTargets(const std::vector<Feed>& feeds, const Recipe& recipe, const Graph& graph, DataOptions& options) {
+  options.targets = TargetsAmong(feeds, graph);
+  for (const LossTerm& term : recipe.losses) {
+    if (graph.outputs.empty()) continue;
+    const Value& output = OutputOf(term, graph);
+    const LossInfo loss{.type = term.type,
+                        .output = output.name,
+                        .target = term.TargetName(),
+                        .classes = TargetIsClass(term),
+                        .class_axis = term.class_axis,
+                        .ignore_index = term.ignore_index};
+    if (const auto range = ClassesOf(loss, output.shape)) options.classes[loss.target] = *range;
+    if (const auto domain = DomainOf(loss)) options.domains[loss.target] = *domain;
+  }
+}
+
 Dataset EvaluationDataOf(const Configuration& configuration, const RecordedData& recorded, const std::vector<Feed>& feeds,
-                         const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes,
-                         std::vector<std::string>& notes) {
+                         const DataOptions& targets, std::vector<std::string>& notes) {
   if (configuration.Text("data.eval").empty() && configuration.Text("data.eval_split").empty()) {
     throw Error(ErrorCode::kConfig, "no data is given, and the run has no evaluation data", "", "pass a file: --data test.csv");
   }
   DataOptions options = DataOptionsOf(configuration);
-  options.targets = targets;
-  options.classes = classes;
+  options.targets = targets.targets;
+  options.classes = targets.classes;
+  options.domains = targets.domains;
   const int64_t seed = configuration.Integer("train.seed");
   TrainingData data;
   if (recorded.json.empty()) {

@@ -19,11 +19,11 @@ void ChooseOnDemand(const Configuration& configuration, DataOptions& options);
 // Without targets and classes, which depend on the model. Throws Error(kConfig) if there is no training data.
 DataOptions DataOptionsOf(const Configuration& configuration);
 
-// The valid classes of the losses' targets.
-std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph);
-
 // The feeds that are not inputs of the model.
 std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model);
+
+// Sets what the options say about targets: which feeds are targets, and the valid classes and numbers of the losses' targets.
+void SetTargets(const std::vector<Feed>& feeds, const Recipe& recipe, const Graph& graph, DataOptions& options);
 
 // What a run has recorded of its data.
 struct RecordedData {
@@ -33,10 +33,9 @@ struct RecordedData {
   TrainingNames names;
 };
 
-// The evaluation data of a run, as in its training; `targets` and `classes` as in DataOptions. Throws Error(kConfig) if there was none,
+// The evaluation data of a run, as in its training; `targets`: the options that SetTargets sets. Throws Error(kConfig) if there was none,
 // Error(kData) if it was held back from training data that has changed since.
 Dataset EvaluationDataOf(const Configuration& configuration, const RecordedData& recorded, const std::vector<Feed>& feeds,
-                         const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes,
-                         std::vector<std::string>& notes);
+                         const DataOptions& targets, std::vector<std::string>& notes);
 
 }  // namespace gradloom

@@ -301,9 +301,7 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, c
   return made;
 }
 
-Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
-                           const std::map<std::string, ClassRange>& classes) const {
-  DataOptions options{.classes = classes, .targets = TargetsAmong(compiled.feeds, *compiled.graph.graph)};
+Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes, DataOptions options) const {
   ChooseOnDemand(configuration_, options);
   return LoadFeeds({data, configuration_.Text("data.format")}, compiled.feeds, recorded_.columns, recorded_.fitted, notes, options,
                    recorded_.names);
@@ -350,10 +348,10 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, bool co
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
   Evaluation made;
   MetricSpec compared = confusion ? ComparedClasses() : MetricSpec();
-  const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
-  const std::map<std::string, ClassRange> classes = ClassesOf(compiled.options.recipe, *compiled.graph.graph);
-  const Dataset rows = !data.empty() ? Load(data, compiled, notes, classes)
-                                     : EvaluationDataOf(configuration_, recorded_, compiled.feeds, targets, classes, notes);
+  DataOptions targets;
+  SetTargets(compiled.feeds, compiled.options.recipe, *compiled.graph.graph, targets);
+  const Dataset rows = !data.empty() ? Load(data, compiled, notes, std::move(targets))
+                                     : EvaluationDataOf(configuration_, recorded_, compiled.feeds, targets, notes);
   Session session = compiled.Start(EntryKind::kEval, rows.rows(), &job);
   compared.threads = session.host_threads();
   if (confusion) made.confusion.emplace(std::move(compared));
@@ -541,7 +539,7 @@ Predictions TrainedModel::Predict(const std::string& data, const PredictionForm&
   Predictions predictions;
   if (!form.keep.empty() && job.leads()) predictions.kept = KeptColumns(data, configuration_.Text("data.format"), form.keep);
   Compiled compiled = CompileFor(EntryKind::kPredict, 0, data);
-  const Dataset rows = Load(data, compiled, notes);
+  const Dataset rows = Load(data, compiled, notes, {.targets = TargetsAmong(compiled.feeds, *compiled.graph.graph)});
   if (compiled.feeds.empty()) {
     throw Error(ErrorCode::kConfig, "no output of the model depends on the data: there is nothing to predict from it", Escaped(data, 4096),
                 "gradloom eval computes the loss, gradloom export writes the weights");

@@ -93,8 +93,8 @@ class TrainedModel {
   // the run.
   Compiled CompileFor(EntryKind kind, int64_t batch, const std::string& data = "") const;
   LanguageModel StartLanguageModel() const;
-  Dataset Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
-               const std::map<std::string, ClassRange>& classes = {}) const;
+  // `options`: what SetTargets sets, or only the targets.
+  Dataset Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes, DataOptions options) const;
   // How the first loss that compares classes reads them. Throws Error(kConfig) if there is none.
   MetricSpec ComparedClasses() const;
   // The names of a target's classes in the data that was trained on, in their order; numbers where they have none.

@@ -1,0 +1,142 @@
+"""What data is checked for before a run trains on it: rows of embeddings, the numbers for which a loss or a metric is defined, the shapes of
+targets. And what a run keeps that meets the rest in its middle."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+import onnx
+import onnx.parser
+import safetensors.numpy
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
+
+
+def numbers(count):
+    return ", ".join(f"{0.01 * (i % 17 - 8):.2f}" for i in range(count))
+
+
+def save(path, text):
+    onnx.save(onnx.parser.parse_model(HEAD + text), path)
+
+
+def models():
+    # `of`: how the indices are computed of the input.
+    for name, of in (("emb", "at = Reshape (ids, flat)"), ("computed", "at = Sub (ids, none)")):
+        save(name + ".onnx", f"""g (int64[N, 4] ids) => (float[N, 3] y)
+            <float[50, 8] table = {{{numbers(400)}}}, float[32, 3] w = {{{numbers(96)}}}, int64[2] flat = {{-1, 4}}, int64[1] none = {{0}}>
+            {{ {of}  e = Gather (table, at)  f = Flatten (e)  y = MatMul (f, w) }}""")
+    save("language.onnx", f"""g (int64[N, 4] ids) => (float[N, 4, 50] logits)
+        <float[50, 8] table = {{{numbers(400)}}}, float[8, 50] w = {{{numbers(400)}}}> {{ e = Gather (table, ids)  logits = MatMul (e, w) }}""")
+    for name, last, columns in (("linear", "Identity", 1), ("two", "Identity", 2), ("sigmoid", "Sigmoid", 1), ("softmax", "Softmax", 2),
+                                ("log", "LogSoftmax", 2)):
+        save(name + ".onnx", f"""g (float[N, 4] x) => (float[N, {columns}] y)
+            <float[4, {columns}] w = {{{numbers(4 * columns)}}}> {{ h = MatMul (x, w)  y = {last} (h) }}""")
+    # A text of at most 6 positions.
+    save("positions.onnx", f"""g (float[N, seq, 4] x) => (float[N, 4] y) <float[1, 6, 4] p = {{{numbers(24)}}}, int64[1] zero = {{0}},
+        int64[1] one = {{1}}, int64[1] two = {{2}}>
+        {{ s = Shape (x)  n = Slice (s, one, two)  q = Slice (p, zero, n, one)  h = Add (x, q)  y = ReduceMean <axes = [1], keepdims = 0> (h) }}""")
+
+
+class DataChecksTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        before = os.getcwd()
+        os.chdir(self.folder)
+        self.addCleanup(os.chdir, before)
+        models()
+        rng = np.random.default_rng(0)
+        self.ids = rng.integers(0, 50, (40, 4))
+        self.label = rng.integers(0, 3, 40)
+        self.x = rng.standard_normal((40, 4)).astype("float32")
+        self.bits = (self.x[:, :1] > 0).astype("float32")
+
+    def tokens(self, name, **changes):
+        ids = self.ids.copy()
+        for row, value in changes.items():
+            ids[int(row[1:]), 2] = value
+        np.savez(name, ids=ids, label=self.label)
+
+    def command(self, *words, code=0):
+        done = subprocess.run([GRADLOOM, *words, *(["--progress", "none", "--threads", "1"] if words[0] in ("train", "resume") else [])],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr
+
+    def refused(self, code, *words):
+        said = self.command(*words, code=code)
+        error = said[said.rindex("error["):]
+        self.assertFalse(os.path.exists("runs"), "a folder of a run is left: " + error)
+        return error
+
+    def expect(self, error, *words):
+        for word in words:
+            self.assertIn(word, error)
+
+    def data(self, target, name="d.npz"):
+        np.savez(name, x=self.x, t=np.asarray(target))
+        return name
+
+    # ---- Indices
+
+    def train(self, model, *words, name="run"):
+        return ["train", model, "--loss", "cross_entropy(y, label)", "--batch", "8", "--name", name, *words]
+
+    def test_an_index_out_of_range_is_found_before_the_run(self):
+        self.tokens("good.npz")
+        self.tokens("bad.npz", r7=55)
+        for words in (["--data", "bad.npz"], ["--data", "good.npz", "--eval-data", "bad.npz"]):
+            self.expect(self.refused(5, *self.train("emb.onnx", *words)), "row 7 (counted from 0) has 55 in 'ids'", "0 to 49", "--> bad.npz")
+        self.command(*self.train("emb.onnx", "--data", "good.npz"))
+        error = self.command("predict", "runs/run", "--data", "bad.npz", "-o", "p.npz", code=5)
+        self.expect(error, "row 7 (counted from 0) has 55 in 'ids'")
+        np.savetxt("bad.csv", np.c_[np.load("bad.npz")["ids"], self.label], fmt="%d", delimiter=",", header="a,b,c,d,label", comments="")
+        shutil.rmtree("runs")
+        words = ["--map", "ids=a..d", "--map", "label=label"]
+        self.expect(self.refused(5, *self.train("emb.onnx", "--data", "bad.csv", *words)), "row 7 (counted from 0) has 55 in 'ids'")
+
+    def test_negative_indices_count_from_the_end_with_a_warning(self):
+        self.tokens("negative.npz", r7=-1)
+        self.expect(self.command(*self.train("emb.onnx", "--data", "negative.npz")), "warning 'ids' has -1 in row 7", "row 49 of a weight")
+        self.tokens("negative.npz", r7=-51)
+        shutil.rmtree("runs")
+        self.expect(self.refused(5, *self.train("emb.onnx", "--data", "negative.npz")), "row 7", "-51")
+
+    def state(self, run):
+        return safetensors.numpy.load_file(os.path.join(run, "state.safetensors"))
+
+    def check_same(self, run, other):
+        ours, theirs = self.state(run), self.state(other)
+        self.assertEqual(sorted(ours), sorted(theirs))
+        for name in ours:
+            np.testing.assert_array_equal(ours[name], theirs[name], name)
+
+    # ---- Targets
+
+    def test_targets_that_a_loss_is_not_defined_for(self):
+        price = self.x[:, :1] * 5 + 24
+        for loss, model, target, says in (("bce_with_logits", "linear", price, "between 0 and 1"), ("bce", "sigmoid", price, "between 0 and 1"),
+                                          ("sigmoid_focal", "linear", price, "between 0 and 1"), ("hinge", "linear", price, "between -1 and 1"),
+                                          ("soft_margin", "linear", price, "between -1 and 1"), ("poisson_nll", "linear", -price, "0 or more"),
+                                          ("kl_div", "log", np.c_[price, price], "between 0 and 1")):
+            words = ["train", model + ".onnx", "--data", self.data(target), "--loss", f"{loss}(y, t)"]
+            first = f"{target[0, 0]:.3g}"[:3]
+            self.expect(self.refused(5, *words), "row 0 (counted from 0) has " + first, "'t'", f"{loss} needs targets {says}", "--> d.npz")
+        # What the loss gets counts.
+        scaled = ["train", "linear.onnx", "--data", self.data(price), "--loss", "bce_with_logits(y, t)", "--transform"]
+        self.command(*scaled, "t=scale 1/100")
+        shutil.rmtree("runs")
+        self.expect(self.refused(5, *scaled, "t=scale 2"), "'t' after its transforms")
+        # A warning where the number is allowed.
+        self.expect(self.command("train", "linear.onnx", "--data", self.data(self.bits), "--loss", "hinge(y, t)"),
+                    "warning 't' has 0 in row", "trains nothing")
+        self.assertNotIn("warning", self.command("train", "linear.onnx", "--data", self.data(2 * self.bits - 1), "--loss", "hinge(y, t)"))
+        self.assertNotIn("warning", self.command("train", "linear.onnx", "--data", self.data(self.bits), "--loss", "bce_with_logits(y, t)"))
+
+if __name__ == "__main__":
+    unittest.main()
