@@ -89,6 +89,8 @@ class Executor {
   // unchanged until that Run returns. After an error, everything that the step writes is undefined. The error is that of the first stream
   // of the first rank that had one.
   virtual void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) = 0;
+  // Whether the state is as before the last Run, which has failed: it ended before it wrote any. False if that is not known.
+  virtual bool KeptState() const { return false; }
   // Continues with `plan`, which must be verified, if it extends the executor's (Extends). Prepared entries stay prepared, except on
   // devices whose memory of steps has to grow; fetched values become invalid. False: nothing has changed, and the plan needs an executor of
   // its own. Throws Error(kResource), and then keeps running the old plan.

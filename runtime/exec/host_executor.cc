@@ -153,6 +153,7 @@ bool HostExecutor::Repeats(int entry) const {
 
 void HostExecutor::RunHere(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
   FinishPrefetch();
+  step_.wrote_state.store(false, std::memory_order_relaxed);
   CheckFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
   PreparedEntry& entry = Prepared(entry_index);
   feeds_.clear();

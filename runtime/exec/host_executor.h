@@ -29,6 +29,7 @@ class HostExecutor : public Executor {
   ~HostExecutor() override;
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) override;
+  bool KeptState() const override { return !step_.wrote_state.load(std::memory_order_relaxed); }
   bool Extend(std::shared_ptr<const Plan> plan) override;
   void FinishPrefetch() override { background_.Wait(); }
   void DropPrefetch() override;

@@ -180,6 +180,8 @@ void Lane::RunAndLook(PreparedInstruction& prepared, StepState& step, bool faile
 }
 
 void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
+  // Communication goes on after a failure.
+  if (prepared.writes_state && (!failed || Communicates(*prepared.instruction))) step.wrote_state.store(true, std::memory_order_relaxed);
   switch (prepared.instruction->kind) {
     case InstructionKind::kLaunch:
       if (failed) return;

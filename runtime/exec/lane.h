@@ -34,6 +34,7 @@ class Lane;
 struct PreparedInstruction {
   const Instruction* instruction = nullptr;
   int index = 0;                   // in the program
+  bool writes_state = false;       // with its bodies; within these it is not set
   bool settled = false;            // left out by steps that repeat the last one (runtime/plan/settled.h)
   std::unique_ptr<Kernel> kernel;  // of a launch
   std::vector<const void*> inputs;
@@ -58,6 +59,7 @@ struct StepState {
   bool chaos = false;
   bool repeats = false;  // what settled instructions have written in an earlier step is in memory
   std::atomic<bool> failed{false};
+  std::atomic<bool> wrote_state{false};  // whether an instruction that writes state has begun
   NumericsLog* numerics = nullptr;       // looks at all numbers; null: does not
   Communicator* communicator = nullptr;  // with several processes: an error ends the job for all
 };

@@ -212,10 +212,8 @@ class Preparation {
       prepared.instruction = &instruction;
       prepared.index = static_cast<int>(i);
       prepared.settled = settled[i];
-      for (const Use& use : instruction.uses) {
-        const bool writes = use.access == Access::kWrite && use.buffer >= 0;
-        if (writes && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState) result_.writes_state = true;
-      }
+      prepared.writes_state = WritesState(program, instruction);
+      if (prepared.writes_state) result_.writes_state = true;
       if (instruction.event >= 0) prepared.event = events[static_cast<size_t>(instruction.event)];
       BindOperands(program, prepared, lane.instructions.size(), lane);
       BindWork(program, prepared, rank);

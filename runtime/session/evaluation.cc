@@ -159,6 +159,11 @@ ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data,
   };
 }
 
+Error InBatch(const Error& error, const std::string& batch) {
+  if (error.code() != ErrorCode::kData) return error;
+  return {error.code(), error.message(), error.where().empty() ? batch : error.where() + ", in " + batch, error.help()};
+}
+
 std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options,
                                            const std::function<bool()>& stop) {
   return EvaluateShared(session, data, options, nullptr, nullptr, stop);
@@ -183,7 +188,11 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   // Computes loss and terms of the batch, each with its weight, then the outputs and targets of each metric.
   const auto compute = [&](int64_t own) {
     const Feeds feeds = batches.Get(own);
-    session.Forward(EntryKind::kEval, feeds);
+    try {
+      session.Forward(EntryKind::kEval, feeds);
+    } catch (const Error& error) {
+      throw InBatch(error, "batch " + std::to_string(shared.IndexOf(own) + 1) + " of the evaluation");
+    }
     const double weight = options.loss_weight ? options.loss_weight(feeds) : static_cast<double>(batches.size(own));
     const double loss = session.loss();
     const bool left_out = std::isnan(loss) && LeavesOutLabels(session, EntryKind::kEval, feeds, batches.size(own));

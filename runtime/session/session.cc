@@ -155,7 +155,12 @@ void Session::Run(int entry_index, const Feeds& feeds, NextRun next) {
   // A run that fails may have written over the fetches of the one before.
   last_entry_ = -1;
   overrun_ = false;
-  executor_->Run(entry_index, bound_, params, std::move(next));
+  try {
+    executor_->Run(entry_index, bound_, params, std::move(next));
+  } catch (...) {
+    torn_ = torn_ || !executor_->KeptState();
+    throw;
+  }
   last_entry_ = entry_index;
   if (const NumericsLog* log = executor_->numerics()) KeepLossOrigin(*log, entry);
 }
@@ -229,7 +234,10 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   const bool updates_separately = result.updated && kind == EntryKind::kAccumulate;
   if (updates_separately) {
     KeepFetches();
+    // Until the update of what has been accumulated is done.
+    const bool torn = std::exchange(torn_, true);
     Run(FindEntry(EntryKind::kUpdate, {}), {});
+    torn_ = torn;
     parts_pending_ = false;
   }
   if (result.updated && HasFetch(kGradNorm)) {
@@ -338,6 +346,7 @@ void Session::UndoStep() {
     GRADLOOM_CHECK(static_cast<int64_t>(kept.size()) == arena.bytes(rank));
     arena.RestoreArena(rank, kept.data());
   }
+  torn_ = false;
   set_position(kept_.step, kept_.batch);
   // The position does not tell it if steps were made before epochs ended updates.
   accumulated_ = kept_.accumulated;

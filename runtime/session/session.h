@@ -116,6 +116,9 @@ class Session {
   std::optional<DeviceTensor> FetchedOnDevice(std::string_view name) const;
   bool HasFetch(std::string_view name) const;
 
+  // Whether no step that failed has changed the state, or may have: then it is that of the steps and batches that are counted.
+  bool StateIsWhole() const { return !torn_; }
+
   // Whether accumulated gradients exist of which each device holds a part (StateTensor::partial).
   bool PartsPending() const;
   // Sums those parts on the first device that has them, so that the state can be saved and continued to the same bits. All processes of a
@@ -242,6 +245,7 @@ class Session {
   int64_t step_ = 0;
   int64_t batch_ = 0;
   int64_t accumulated_ = 0;
+  bool torn_ = false;           // see StateIsWhole
   bool parts_pending_ = false;  // whether devices hold parts of accumulated gradients
   double fixed_lr_ = -1;
   std::optional<gradloom::NonFiniteOrigin> loss_origin_;  // of the loss of the last run that had one; nullopt if that is finite

@@ -31,6 +31,9 @@ class SharedBatches {
   // The rows of this process's batches, one batch after the other.
   const std::vector<int64_t>& order() const { return order_; }
 
+  // The index among all of batch `own` of this process.
+  int64_t IndexOf(int64_t own) const { return process_ + own * processes_; }
+
   // Computes batch `own` of this process, and returns its results.
   using Compute = std::function<std::vector<Tensor>(int64_t own)>;
   // Receives the results of batch `index` among all.

@@ -124,11 +124,28 @@ StopReason Trainer::Run() {
     if (const std::optional<StopReason> reason = EndStep(/*updated=*/true)) return *reason;
   }
   while (!Finished()) {
-    const StepReport step = Step();
+    StepReport step;
+    try {
+      step = Step();
+    } catch (const Error& error) {
+      SaveBeforeFailure(error);
+      throw;
+    }
     observer_.OnStep(step);
     if (const std::optional<StopReason> reason = EndStep(step.result.updated)) return *reason;
   }
   return StopReason::kDone;
+}
+
+void Trainer::SaveBeforeFailure(const Error& error) noexcept {
+  // State that is not finite is no use, and that of a step which has ended is not counted yet.
+  const bool lost = error.code() == ErrorCode::kDiverged || !session_.StateIsWhole() || session_.PartsPending();
+  if (!options_.saves_on_failure || lost || session_.batch() == 0) return;
+  try {
+    observer_.OnSave(SaveReason::kFailure);
+  } catch (const std::exception&) {
+    // The run ends for the reason that came first.
+  }
 }
 
 std::optional<StopReason> Trainer::EndStep(bool updated) {
@@ -273,7 +290,12 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   // The index is found now: the other thread may run late, when the session has counted this batch.
   if (session_.copies_inputs()) prefetch = [this, next = session_.batch() % batches_per_epoch() + 1] { return Prefetch(next); };
   const double shares = SharesOfUpdate(report.rows);
-  report.result = session_.Step(feeds, prefetch);
+  const int64_t index = session_.batch() % batches_per_epoch(), epoch = session_.batch() / batches_per_epoch();
+  try {
+    report.result = session_.Step(feeds, prefetch);
+  } catch (const Error& error) {
+    throw InBatch(error, "batch " + std::to_string(index + 1) + " of epoch " + std::to_string(epoch + 1));
+  }
   for (double& term : report.result.terms) term *= shares;
   const double loss = report.result.loss *= shares;
   // All state is scanned only if a batch can be undone, or if training ends anyway.
@@ -322,7 +344,13 @@ std::optional<bool> Trainer::EvaluateAndCompare(int64_t epoch, bool may_stop) {
   EvaluationReport report{.step = judged().step(),
                           .epoch = epoch,
                           .epochs_done = static_cast<double>(judged().batch()) / static_cast<double>(batches_per_epoch()),
-                          .values = EvaluateOver(judged(), eval_, options_, may_stop ? options_.stop_requested : nullptr)};
+                          .values = {}};
+  try {
+    report.values = EvaluateOver(judged(), eval_, options_, may_stop ? options_.stop_requested : nullptr);
+  } catch (const Error& error) {
+    if (options_.shared == nullptr) SaveBeforeFailure(error);
+    throw;
+  }
   report.seconds = Now() - start;
   // Evaluation does not count towards the epoch's time, unless other processes train meanwhile.
   if (options_.shared == nullptr) epoch_started_ += report.seconds;

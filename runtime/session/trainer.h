@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/data/batches.h"
 #include "runtime/data/dataset.h"
 #include "runtime/session/metrics.h"
@@ -70,6 +71,9 @@ struct TrainerOptions {
   bool stops_evaluations = false;
   // Whether an epoch whose evaluation is stopped so is reported, without it: for a caller that does not keep the state.
   bool reports_stopped_epochs = false;
+  // Whether to ask for a save (SaveReason::kFailure) before the run ends because a batch cannot be read, trained with or evaluated, if that
+  // has left the state as it was after the last step. For a process that runs the plan alone.
+  bool saves_on_failure = false;
   // Called after that if `save` is in seconds, instead of using this process's clock, so that processes that save together agree. Empty:
   // use the clock.
   std::function<bool()> save_is_due;
@@ -137,7 +141,7 @@ struct EpochReport {
 };
 
 enum class StopReason : uint8_t { kDone, kRequested, kNoImprovement };
-enum class SaveReason : uint8_t { kInterval, kBest, kEnd, kStopRequested };
+enum class SaveReason : uint8_t { kInterval, kBest, kEnd, kStopRequested, kFailure };
 
 // Called for each event, in order. An observer may throw; the run then ends with that error.
 class TrainerObserver {
@@ -148,7 +152,8 @@ class TrainerObserver {
   virtual void OnEvaluationStart() {}
   virtual void OnEvaluation(const EvaluationReport&) {}
   virtual void OnEpoch(const EpochReport&) {}
-  // Session and trainer are between two steps. Always called at the end of a run and for a stop.
+  // Session and trainer are between two steps, or a failed step has changed neither (kFailure). Always called at the end of a run and for a
+  // stop.
   virtual void OnSave(SaveReason) {}
 };
 
@@ -190,6 +195,8 @@ class Trainer {
   bool Finished() const;
   bool IsStagnant() const;  // whether there were too many evaluations without improvement
   StepReport Step();
+  // Saves, if the options say so and the state is whole, since the error ends the run. Throws nothing.
+  void SaveBeforeFailure(const Error& error) noexcept;
   // What follows a step: an evaluation, the end of an epoch, saves. Returns why the run ends; nullopt: it continues.
   std::optional<StopReason> EndStep(bool updated);
   // The loop of a process that trains shared parameters.
@@ -278,6 +285,9 @@ bool LeavesOutLabels(const Session& session, EntryKind kind, const Feeds& feeds,
 // The loss of a batch, then its terms if there are several. `left_out`: as LeavesOutLabels says; what is NaN has no weight then, and the
 // loss is the sum of the other terms.
 std::vector<WeighedLoss> WeighLosses(double loss, std::span<const double> terms, double weight, bool left_out);
+
+// An error about the numbers of a batch, with the batch as part of its place; others as they are.
+Error InBatch(const Error& error, const std::string& batch);
 
 // Rows per batch of an evaluation.
 inline int64_t EvaluationBatch(const TrainerOptions& options) { return options.eval_batch > 0 ? options.eval_batch : options.batch; }

@@ -116,6 +116,30 @@ class DataChecksTest(unittest.TestCase):
         for name in ours:
             np.testing.assert_array_equal(ours[name], theirs[name], name)
 
+    def test_a_failed_evaluation_loses_no_step(self):
+        self.tokens("good.npz")
+        self.tokens("eval.npz", r7=55)
+        words = ["computed.onnx", "--data", "good.npz", "--eval-data", "eval.npz", "--epochs", "2"]
+        error = self.command(*self.train(*words), code=5)
+        self.expect(error, "saved   runs/run/checkpoints/step-000005", "before the failure", "index 55 is out of range for an axis of 50",
+                    "batch 1 of the evaluation")
+        # The evaluation is still due.
+        self.command("resume", "runs/run", code=5)
+        self.tokens("eval.npz")
+        self.command("resume", "runs/run")
+        self.command(*self.train(*words, name="unbroken"))
+        self.check_same("runs/run", "runs/unbroken")
+
+    def test_a_failed_step_keeps_the_steps_before_it(self):
+        self.tokens("train.npz", r27=55)
+        words = ["computed.onnx", "--data", "train.npz", "--epochs", "1", "--no-shuffle", "--optimizer", "adam"]
+        error = self.command(*self.train(*words), code=5)
+        self.expect(error, "saved   runs/run/checkpoints/step-000003", "batch 4 of epoch 1")
+        self.tokens("train.npz")
+        self.assertIn("step 3", self.command("resume", "runs/run"))
+        self.command(*self.train(*words, name="unbroken"))
+        self.check_same("runs/run", "runs/unbroken")
+
     # ---- Targets
 
     def test_targets_that_a_loss_is_not_defined_for(self):

@@ -145,7 +145,11 @@ void RunCheckpoints::OnSave(SaveReason reason) {
     FinishAll();
     const bool saves = session_.batch() != saved_batch_ || reason == SaveReason::kBest;
     if (parts_ != nullptr) parts_->Announce(saves);
-    if (saves) Save(reason == SaveReason::kBest, reason == SaveReason::kEnd || reason == SaveReason::kStopRequested);
+    if (saves) Save(reason == SaveReason::kBest, reason != SaveReason::kBest && reason != SaveReason::kInterval);
+    if (reason == SaveReason::kFailure && saved_batch_ == session_.batch()) {
+      screen_->Clear();
+      log_.Line("saved   " + Escaped(last_path_, 4096) + "   before the failure: gradloom resume " + RunOf(folder_.path()) + "   goes on");
+    }
   }
   seconds_ += time.seconds();
 }

@@ -373,6 +373,7 @@ class TrainingRun {
     options.shared = shared_.get();
     if (snapshot_) options.snapshot = &*snapshot_;
     options.stops_evaluations = shared_ == nullptr;
+    options.saves_on_failure = job_->alone();
     options.stop_requested = [this] {
       if (shared_ != nullptr) {
         if (StopSignals::received() != 0) shared_->RequestStop(StopSignals::received());
