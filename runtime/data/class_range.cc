@@ -38,6 +38,13 @@ int64_t FirstOutOfRange(const TensorView& labels, const ClassRange& range) {
 }
 
 Error ClassError(int64_t row, int64_t label, const std::string& column, const ClassRange& range, const std::string& file) {
+  if (range.count == 1 && range.axis >= 0 && label == 1) {
+    const std::string operands = "(" + Escaped(range.output.empty() ? "OUTPUT" : range.output) + ", " + Escaped(column) + ")";
+    return {ErrorCode::kData,
+            "row " + std::to_string(row) + " (counted from 0) has class 1 in '" + Escaped(column) +
+                "', but the output has one score for each sample, " + "so it knows only class 0",
+            file, "for yes or no by one score: --loss 'bce_with_logits" + operands + "', or bce if it is a probability (a sigmoid)"};
+  }
   return {ErrorCode::kData,
           "row " + std::to_string(row) + " (counted from 0) has class " + std::to_string(label) + " in '" + Escaped(column) +
               "'; the model has classes 0 to " + std::to_string(range.count - 1),

@@ -124,9 +124,64 @@ std::shared_ptr<const RowSource> StoredColumn(const DataFile& file, const Column
   return RowsOf(std::move(*array), file, source, feed, reading);
 }
 
+std::string OutputText(const ClassRange& classes) { return classes.output.empty() ? "OUTPUT" : Escaped(classes.output); }
+
+// A row of an output of this shape.
+Shape RowOf(const Shape& output, int sample_axis) {
+  Shape row;
+  for (int i = 0; i < output.rank(); ++i) {
+    if (i != sample_axis) row.push_back(output[i]);
+  }
+  return row;
+}
+
+// If the rows of a target have another shape than `row`, but one that fits if the loss reads the classes along another axis: which one.
+// For rows with a probability for each class instead: how the loss reads these.
+std::string ClassAxisHelp(const Shape& have, const std::string& target, const Shape& row, const FeedReading& reading) {
+  const auto range = reading.classes.find(target);
+  if (range == reading.classes.end()) return "";
+  if (RowsFit(have, row, Dataset::Reshaping::kOnes)) return "";
+  const ClassRange& classes = range->second;
+  // One number per class of each position. `nll` has no such form.
+  if (classes.loss.starts_with("cross_entropy") && RowsFit(have, RowOf(classes.shape, reading.sample_axis), Dataset::Reshaping::kOnes)) {
+    return "they have a number for each class, as one-hot labels do: --loss '" + classes.loss + "(" + OutputText(classes) + ", " +
+           Escaped(target) + ", probabilities=true)' takes a probability for each class";
+  }
+  // The output may have several positions of a sample along the axis of the samples.
+  const std::optional<Shape> own = classes.RowAlong(classes.axis, reading.sample_axis);
+  if (!own || !RowsFit(*own, row, Dataset::Reshaping::kOnes)) return "";
+  // Operators of ONNX in a loss of the file have a fixed axis.
+  if (classes.loss != "cross_entropy" && classes.loss != "nll" && classes.loss != "cross_entropy_of_probabilities") return "";
+  for (int axis = 0; axis < classes.shape.rank(); ++axis) {
+    const std::optional<Shape> other = classes.RowAlong(axis, reading.sample_axis);
+    if (axis == classes.axis || !other || !RowsFit(have, *other, Dataset::Reshaping::kOnes)) continue;
+    const std::string output = OutputText(classes);
+    return "the loss reads the classes along axis " + std::to_string(classes.axis) + " of the output " + output + " " +
+           classes.shape.ToString() + "; if they are along axis " + std::to_string(axis) + ", use --loss '" + classes.loss + "(" + output +
+           ", " + Escaped(target) + ", class_axis=" + std::to_string(axis) + ")'";
+  }
+  return "";
+}
+
+// Throws Error(kConfig) if targets do not have as many tokens in a row as the inputs.
+void CheckWindows(const std::vector<ColumnSource>& sources, const std::vector<Feed>& feeds, const DataFile& file,
+                  const FeedReading& reading) {
+  if (KindOfDataFile(file) != DataFileKind::kTokens) return;
+  for (size_t i = 1; i < sources.size(); ++i) {
+    if (sources[i].window == sources[0].window) continue;
+    const std::string axis = ClassAxisHelp(Shape{sources[0].window}, feeds[i].name, RowShape(feeds[i].shape), reading);
+    throw Error(ErrorCode::kConfig,
+                "'" + Escaped(sources[0].name) + "' takes rows of " + std::to_string(sources[0].window) + " tokens and '" +
+                    Escaped(sources[i].name) + "' rows of " + std::to_string(sources[i].window) +
+                    "; a row of a token file has one number of tokens",
+                Escaped(file.path, 4096), axis.empty() ? "inputs and targets of token files must be as long as each other" : axis);
+  }
+}
+
 Dataset ReadArrays(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                    const NamedClasses& named, ArrayTypes& types, std::vector<std::string>& notes) {
   const std::vector<ColumnSource> sources = SourcesOf(file, feeds, columns, reading, named);
+  CheckWindows(sources, feeds, file, reading);
   std::vector<ColumnSource> at_once;
   std::vector<std::pair<std::string, std::shared_ptr<const RowSource>>> stored;
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -285,29 +340,6 @@ void NoteStored(const Dataset& data, const ColumnMap& columns, std::vector<std::
   }
 }
 
-// If the rows of a target have another shape than `row`, but one that fits if the loss reads the classes along another axis: which one.
-std::string ClassAxisHelp(const Dataset& data, const std::string& target, const Shape& row, const FeedReading& reading) {
-  const auto range = reading.classes.find(target);
-  if (range == reading.classes.end() || !data.has(target)) return "";
-  const Shape have = data.row_shape(target);
-  if (RowsFit(have, row, Dataset::Reshaping::kOnes)) return "";
-  const ClassRange& classes = range->second;
-  // The output may have several positions of a sample along the axis of the samples.
-  const std::optional<Shape> own = classes.RowAlong(classes.axis, reading.sample_axis);
-  if (!own || !RowsFit(*own, row, Dataset::Reshaping::kOnes)) return "";
-  // Operators of ONNX in a loss of the file have a fixed axis.
-  if (classes.loss != "cross_entropy" && classes.loss != "nll" && classes.loss != "cross_entropy_of_probabilities") return "";
-  for (int axis = 0; axis < classes.shape.rank(); ++axis) {
-    const std::optional<Shape> other = classes.RowAlong(axis, reading.sample_axis);
-    if (axis == classes.axis || !other || !RowsFit(have, *other, Dataset::Reshaping::kOnes)) continue;
-    const std::string output = classes.output.empty() ? "OUTPUT" : Escaped(classes.output);
-    return "the loss reads the classes along axis " + std::to_string(classes.axis) + " of the output " + output + " " +
-           classes.shape.ToString() + "; if they are along axis " + std::to_string(axis) + ", use --loss '" + classes.loss + "(" + output +
-           ", " + Escaped(target) + ", class_axis=" + std::to_string(axis) + ")'";
-  }
-  return "";
-}
-
 }  // namespace
 
 bool IsTable(const DataFile& file) { return !file.path.starts_with(kRandomData) && KindOfDataFile(file) == DataFileKind::kTable; }
@@ -332,7 +364,7 @@ void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& f
     try {
       data.Fit(feed.name, feed.dtype, row, ReshapingOf(feed.name, file, reading));
     } catch (const Error& error) {
-      const std::string axis = ClassAxisHelp(data, feed.name, row, reading);
+      const std::string axis = data.has(feed.name) ? ClassAxisHelp(data.row_shape(feed.name), feed.name, row, reading) : "";
       // Adds the file, which the data set does not know.
       throw Error(error.code(), error.message(), Escaped(file.path, 4096), axis.empty() ? error.help() : axis);
     }

@@ -162,5 +162,22 @@ class DataChecksTest(unittest.TestCase):
         self.assertNotIn("warning", self.command("train", "linear.onnx", "--data", self.data(2 * self.bits - 1), "--loss", "hinge(y, t)"))
         self.assertNotIn("warning", self.command("train", "linear.onnx", "--data", self.data(self.bits), "--loss", "bce_with_logits(y, t)"))
 
+    def test_labels_of_another_form_name_the_loss_for_them(self):
+        one_hot = np.eye(2, dtype="float32")[self.bits[:, 0].astype(int)]
+        words = ["train", "two.onnx", "--data", self.data(one_hot), "--loss"]
+        self.expect(self.refused(2, *words, "cross_entropy(y, t)"), "--loss 'cross_entropy(y, t, probabilities=true)'")
+        self.command(*words, "cross_entropy(y, t, probabilities=true)")
+        shutil.rmtree("runs")
+        words = ["train", "sigmoid.onnx", "--data", self.data(self.bits[:, 0].astype("int64")), "--loss", "cross_entropy(y, t)"]
+        self.expect(self.refused(5, *words), "one score for each sample", "bce_with_logits(y, t)", "or bce")
+
+    def test_tokens_for_a_language_model(self):
+        np.tile(np.arange(50, dtype="<u2"), 9).tofile("tokens.bin")
+        words = ["train", "language.onnx", "--data", "tokens.bin"]
+        right = "--loss 'cross_entropy(logits, target, class_axis=2)'"
+        self.expect(self.refused(4, *words, "--loss", "cross_entropy"), "rows of 4 tokens", "rows of 50", right)
+        self.expect(self.refused(2, *words), "the loss mse(logits, target) was guessed", right)
+        self.command(*words, "--loss", "cross_entropy(logits, target, class_axis=2)")
+
 if __name__ == "__main__":
     unittest.main()

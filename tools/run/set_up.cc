@@ -206,6 +206,7 @@ class SetUpWork {
     } catch (const Error& error) {
       // The data loader knows the flag, but not the file that set it.
       const Key* key = FindFlag(error.where());
+      if (error.code() == ErrorCode::kShape || error.code() == ErrorCode::kData) ThrowWithGuess(error);
       if (key == nullptr || !configuration_.is_set(key->name)) throw;
       throw Error(error.code(), error.message(), Escaped(configuration_.origin(key->name).ToString(), 4096), error.help());
     }
@@ -214,6 +215,23 @@ class SetUpWork {
     const bool has_eval = made_.data.eval.rows() > 0;
     if (!has_eval || made_.options.evaluate.unit == Interval::Unit::kNever) CheckNothingIsMeasured(configuration_, has_eval, made_.notes);
     made_.options.batch = std::min(made_.options.batch, made_.data.train.rows());
+  }
+
+  // If the target does not fit a loss that nobody has chosen, the loss may be what is wrong.
+  [[noreturn]] void ThrowWithGuess(const Error& error) const {
+    const auto guessed = std::ranges::find_if(
+        made_.notes, [](const std::string& note) { return note.starts_with("loss ") && note.find("[guessed") != std::string::npos; });
+    if (guessed == made_.notes.end()) throw error;
+    const LossTerm& loss = compile_.recipe.losses.front();
+    const Value& output = OutputOf(loss, graph());
+    const bool may_be_classes = loss.type == "mse" && output.shape.rank() > 2;
+    const std::string words = "the loss " + made_.loss + " was guessed from the output " + Escaped(output.name) + " " +
+                              output.shape.ToString() + ", because there is no --loss";
+    const std::string instead =
+        "(" + Escaped(output.name) + ", " + Escaped(loss.TargetName()) + ", class_axis=" + std::to_string(output.shape.rank() - 1) + ")";
+    throw Error(error.code(), error.message(), error.where(),
+                words + (may_be_classes ? "; for classes or tokens: --loss 'cross_entropy" + instead + "'" : "") +
+                    (error.help().empty() ? "" : "   otherwise: " + error.help()));
   }
 
   // The number of updates, on which the schedule depends, and an entry for each size that a batch has.
