@@ -162,6 +162,20 @@ class DataChecksTest(unittest.TestCase):
         self.assertNotIn("warning", self.command("train", "linear.onnx", "--data", self.data(2 * self.bits - 1), "--loss", "hinge(y, t)"))
         self.assertNotIn("warning", self.command("train", "linear.onnx", "--data", self.data(self.bits), "--loss", "bce_with_logits(y, t)"))
 
+    def test_a_loss_of_another_kind_of_output_warns(self):
+        classes, half = self.bits[:, 0].astype("int64"), np.full((40, 2), 0.5, "float32")
+        warned = (("two", "nll(y, t)", classes, "log-probabilities", "cross_entropy'"), ("linear", "bce(y, t)", self.bits, "probabilities", "bce_with_logits'"),
+                  ("two", "cross_entropy_of_probabilities(y, t)", classes, "probabilities", "cross_entropy'"),
+                  ("two", "kl_div(y, t)", half, "log-probabilities", "cross_entropy(..., probabilities=true)'"),
+                  ("softmax", "nll(y, t)", classes, "log-probabilities", "cross_entropy_of_probabilities'"),
+                  ("sigmoid", "bce_with_logits(y, t)", self.bits, "scores", "bce'"))
+        for model, loss, target, expects, instead in warned:
+            said = self.command("train", model + ".onnx", "--data", self.data(target), "--loss", loss, "--dry-run")
+            self.expect(said, f"warning {loss[:loss.index('(')]} expects {expects}, but the output 'y' is a", f"--loss '{instead}")
+        for model, loss, target in (("log", "nll(y, t)", classes), ("sigmoid", "bce(y, t)", self.bits), ("log", "kl_div(y, t)", half),
+                                    ("two", "cross_entropy(y, t)", classes), ("softmax", "cross_entropy_of_probabilities(y, t)", classes)):
+            self.assertNotIn("warning", self.command("train", model + ".onnx", "--data", self.data(target), "--loss", loss, "--dry-run"))
+
     def test_labels_of_another_form_name_the_loss_for_them(self):
         one_hot = np.eye(2, dtype="float32")[self.bits[:, 0].astype(int)]
         words = ["train", "two.onnx", "--data", self.data(one_hot), "--loss"]

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/ops/op.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -87,19 +88,58 @@ ValueId FirstTrainable(const Graph& graph) {
   return found == end ? graph.outputs.front() : *found;
 }
 
+// Whether the output is a score without bounds: a product with weights, perhaps plus a bias, in another shape.
+bool IsScore(const Graph& graph, ValueId output) {
+  const auto is_product = [](const Node* node) {
+    return node != nullptr && (node->op == "Gemm" || node->op == "MatMul" || node->op == "Conv");
+  };
+  const Node* node = ProducerOf(graph, output);
+  while (node != nullptr && (KeepsElements(*node) || node->op == "Transpose")) node = ProducerOf(graph, node->inputs[0]);
+  if (node == nullptr || node->op != "Add") return is_product(node);
+  return is_product(ProducerOf(graph, node->inputs[0])) || is_product(ProducerOf(graph, node->inputs[1]));
+}
+
+// What a loss expects of its output, and the loss for an output that is something else. Empty: nothing is known to be wrong.
+struct Unfit {
+  std::string_view expects, instead, takes;
+};
+
+// `last`: LastFunction, or "scores".
+Unfit UnfitFor(std::string_view loss, std::string_view last) {
+  struct Row {
+    std::string_view loss, last;
+    Unfit unfit;
+  };
+  constexpr Row kRows[] = {
+      {"cross_entropy", "Softmax", {"scores", "cross_entropy_of_probabilities", "probabilities"}},
+      {"bce_with_logits", "Sigmoid", {"scores", "bce", "probabilities"}},
+      {"bce", "scores", {"probabilities", "bce_with_logits", "scores"}},
+      {"cross_entropy_of_probabilities", "scores", {"probabilities", "cross_entropy", "scores"}},
+      {"nll", "scores", {"log-probabilities", "cross_entropy", "scores"}},
+      {"nll", "Softmax", {"log-probabilities", "cross_entropy_of_probabilities", "probabilities"}},
+      {"kl_div", "scores", {"log-probabilities", "cross_entropy(..., probabilities=true)", "scores"}},
+      {"kl_div", "Softmax", {"log-probabilities", "cross_entropy_of_probabilities(..., probabilities=true)", "probabilities"}},
+  };
+  for (const Row& row : kRows) {
+    if (row.loss == loss && row.last == last) return row.unfit;
+  }
+  return {};
+}
+
 }  // namespace
 
-void WarnOfSecondFunction(const std::vector<LossTerm>& losses, const Graph& graph, std::vector<std::string>& notes) {
+void WarnOfUnfitOutputs(const std::vector<LossTerm>& losses, const Graph& graph, std::vector<std::string>& notes) {
   for (const LossTerm& term : losses) {
-    if (term.type != "cross_entropy" && term.type != "bce_with_logits") continue;
-    const bool classes = term.type == "cross_entropy";
     for (const ValueId id : graph.outputs) {
       const Value& output = graph.value(id);
       const bool named = term.output.empty() ? id == graph.outputs.front() : output.name == term.output;
-      if (!named || LastFunction(graph, id) != (classes ? "Softmax" : "Sigmoid")) continue;
-      notes.push_back("warning " + term.type + " expects scores, but the output '" + Escaped(output.name) + "' is a " +
-                      (classes ? "softmax" : "sigmoid") + ": --loss '" + (classes ? "cross_entropy_of_probabilities" : "bce") +
-                      "' expects probabilities");
+      if (!named) continue;
+      const std::string_view last = LastFunction(graph, id);
+      const Unfit unfit = UnfitFor(term.type, last.empty() && IsScore(graph, id) ? "scores" : last);
+      if (unfit.expects.empty()) continue;
+      const std::string is = last == "Softmax" ? "a softmax" : last == "Sigmoid" ? "a sigmoid" : "a plain score";
+      notes.push_back("warning " + term.type + " expects " + std::string(unfit.expects) + ", but the output '" + Escaped(output.name) +
+                      "' is " + is + ": --loss '" + std::string(unfit.instead) + "' expects " + std::string(unfit.takes));
     }
   }
 }

@@ -14,7 +14,8 @@ namespace gradloom {
 // that number without a target. A line of `notes` tells which. Throws Error(kGraph) for a graph without outputs.
 LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes);
 
-// Adds a warning for each loss that expects scores but gets probabilities: it would apply the function a second time, which trains badly.
-void WarnOfSecondFunction(const std::vector<LossTerm>& losses, const Graph& graph, std::vector<std::string>& notes);
+// Adds a warning for each loss that expects scores, probabilities or log-probabilities and gets another kind of these: it would apply a
+// function a second time, or not at all, which trains badly.
+void WarnOfUnfitOutputs(const std::vector<LossTerm>& losses, const Graph& graph, std::vector<std::string>& notes);
 
 }  // namespace gradloom

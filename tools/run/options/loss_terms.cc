@@ -193,7 +193,7 @@ std::vector<LossTerm> LossTermsOf(const Configuration& configuration, const Mode
     losses.push_back(FileTerm({.name = file, .output = "", .target = "", .options = {}}, shapes));
   }
   if (losses.empty()) losses.push_back(LossByModel(configuration, model, graph, notes));
-  WarnOfSecondFunction(losses, graph, notes);
+  WarnOfUnfitOutputs(losses, graph, notes);
   return losses;
 }
 
