@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/ignored_class.h"
 #include "runtime/base/joined.h"
+#include "runtime/base/number_text.h"
 #include "runtime/base/read_number.h"
 #include "runtime/base/run_on_threads.h"
 #include "runtime/base/suggestion.h"
@@ -18,6 +19,9 @@
 namespace gradloom {
 namespace internal {
 namespace {
+
+// How far a probability may be from [0, 1] by rounding.
+constexpr double kSoft = 1e-3;
 
 // This axis of the output, counted from the start.
 int64_t AxisOf(const MetricSpec& spec, int64_t stated, const TensorView& output) {
@@ -122,6 +126,16 @@ void ClassScores::ForEachPosition(const std::function<void(int64_t)>& f) const {
   });
 }
 
+bool IsYes(const MetricSpec& spec, const TensorView& target, int64_t i) {
+  const double value = ElementAsDouble(target, i);
+  const bool whole = value == 0 || value == 1 || value == -1;
+  if (whole || std::isnan(value) || (!spec.numbers && value > -kSoft && value < 1 + kSoft)) return value > 0.5;
+  throw Error(ErrorCode::kConfig,
+              Escaped(spec.name) + " needs a target of classes, or of yes and no as 1 and 0, but '" + Escaped(spec.target) + "' has " +
+                  NumberText(value),
+              "", "measure numbers with rmse, mse or mae");
+}
+
 void CheckSameElements(const MetricSpec& spec, const TensorView& output, const TensorView& target) {
   if (output.elements() == target.elements()) return;
   throw Error(ErrorCode::kConfig, Escaped(spec.name) + " needs an output and a target of the same size, got " + output.shape.ToString() +
@@ -191,7 +205,7 @@ class TopK : public MeanMetric {
     if (k_ != 1) throw Error(ErrorCode::kConfig, Escaped(spec_.name) + " needs classes as targets, not binary labels");
     CheckSameElements(spec_, output, target);
     for (int64_t i = 0; i < output.elements(); ++i) {
-      Count((ElementAsDouble(output, i) > spec_.threshold.value_or(0)) == (ElementAsDouble(target, i) > 0.5));
+      Count((ElementAsDouble(output, i) > spec_.threshold.value_or(0)) == internal::IsYes(spec_, target, i));
     }
   }
 
@@ -262,6 +276,8 @@ std::string OptionsText(const MetricSpec& spec) {
   return text;
 }
 
+bool ComparesNumbers(std::string_view metric) { return metric == "mse" || metric == "rmse" || metric == "mae"; }
+
 }  // namespace
 
 std::string MetricNameOf(const std::string& word) { return word == "acc" ? "accuracy" : word; }
@@ -303,13 +319,20 @@ void MetricSpec::ReadLikeLoss(std::span<const LossInfo> losses) {
   target_probabilities = TargetHasProbabilities(*about) && !threshold;
   if (!class_axis && (target_probabilities || (about->classes && same_output))) class_axis = about->class_axis;
   if (!ignore_index && about->classes) ignore_index = about->ignore_index;
+  constexpr std::string_view kOfNumbers[] = {"mse", "l1", "smooth_l1", "huber", "log_cosh", "quantile", "poisson_nll"};
+  numbers = std::ranges::find(kOfNumbers, about->type) != std::end(kOfNumbers);
   if (!same_output) return;
   if (!threshold && about->type == "bce") threshold = 0.5;
   probabilities = about->type == "cross_entropy_of_probabilities";
 }
 
+void MetricSpec::CheckTargets(const TensorView& targets) const {
+  if (ComparesNumbers(name) || name == "perplexity" || ComparesClasses(targets)) return;
+  for (int64_t i = 0; i < targets.elements(); ++i) internal::IsYes(*this, targets, i);
+}
+
 void MetricSpec::CheckShapes(const TensorView& output, const TensorView& target) const {
-  const bool compares_numbers = name == "mse" || name == "rmse" || name == "mae";
+  const bool compares_numbers = ComparesNumbers(name);
   if (!compares_numbers && ComparesClasses(target)) {
     const ClassScores scores(*this, output, target);
     return;

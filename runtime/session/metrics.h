@@ -28,6 +28,7 @@ struct MetricSpec {
   std::optional<double> threshold;      // scores above it mean yes: 0 for logits, 0.5 for probabilities; none: 0
   bool probabilities = false;           // for classes: the output has probabilities, not scores that need a softmax
   bool target_probabilities = false;    // a floating-point target has a probability for each class, of which the largest is right
+  bool numbers = false;                 // the loss takes the target for numbers, so only those that mean yes or no can be decided
   int sample_axis = 0;                  // of the output
   int threads = 0;                      // that read an output of many scores; 0: one for each core
   std::string label;                    // name of its values; empty: `name`
@@ -44,6 +45,8 @@ struct MetricSpec {
 
   // Throws Error(kConfig) if a metric of such an output and target could not be computed. The elements are not read.
   void CheckShapes(const TensorView& output, const TensorView& target) const;
+  // Throws Error(kConfig) if the metric decides between yes and no, and one of these elements of the target is a number that means neither.
+  void CheckTargets(const TensorView& target) const;
 
   // Parses "accuracy" or "auroc(logits, label, class_axis=-1)", without checking whether there is such a metric. The options are
   // class_axis, ignore_index and threshold. Throws Error(kConfig).

@@ -59,6 +59,9 @@ class ClassScores {
   bool target_has_probabilities_ = false;  // the target has a probability for each class, not its number
 };
 
+// Whether the element of a binary target says yes: above 0.5. Throws Error(kConfig) for a number that means neither yes nor no.
+bool IsYes(const MetricSpec& spec, const TensorView& target, int64_t i);
+
 // Throws Error(kConfig) if output and target have different numbers of elements.
 void CheckSameElements(const MetricSpec& spec, const TensorView& output, const TensorView& target);
 

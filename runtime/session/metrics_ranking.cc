@@ -53,7 +53,7 @@ class ByColumn : public Metric {
     const Columns columns(spec_, output);
     Resize(columns.count());
     for (int64_t i = 0; i < output.elements(); ++i) {
-      columns_[static_cast<size_t>(columns.Of(i))].AddBinary(ElementAsDouble(output, i), ElementAsDouble(target, i) > 0.5, spec_);
+      columns_[static_cast<size_t>(columns.Of(i))].AddBinary(ElementAsDouble(output, i), IsYes(spec_, target, i), spec_);
     }
   }
 

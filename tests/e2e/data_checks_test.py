@@ -176,6 +176,16 @@ class DataChecksTest(unittest.TestCase):
                                     ("two", "cross_entropy(y, t)", classes), ("softmax", "cross_entropy_of_probabilities(y, t)", classes)):
             self.assertNotIn("warning", self.command("train", model + ".onnx", "--data", self.data(target), "--loss", loss, "--dry-run"))
 
+    def test_metrics_of_decisions_need_targets_of_decisions(self):
+        price = ["train", "linear.onnx", "--data", self.data(self.x[:, :1] * 5 + 24), "--loss", "mse(y, t)", "--eval-split", "20%"]
+        for metric in ("accuracy", "f1", "auroc", "iou"):
+            self.expect(self.refused(4, *price, "--metric", metric), f"{metric} needs a target of classes, or of yes and no as 1 and 0", "'t'", "rmse")
+        self.command(*price, "--metric", "rmse")
+        yes = ["train", "linear.onnx", "--data", self.data(self.bits), "--loss", "mse(y, t)", "--eval-split", "20%"]
+        self.command(*yes, "--metric", "accuracy", "--metric", "auroc")
+        soft = ["train", "linear.onnx", "--data", self.data(self.bits * 0.8 + 0.1), "--loss", "bce_with_logits(y, t)", "--eval-split", "20%"]
+        self.command(*soft, "--metric", "accuracy")
+
     def test_labels_of_another_form_name_the_loss_for_them(self):
         one_hot = np.eye(2, dtype="float32")[self.bits[:, 0].astype(int)]
         words = ["train", "two.onnx", "--data", self.data(one_hot), "--loss"]

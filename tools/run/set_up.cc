@@ -260,7 +260,7 @@ class SetUpWork {
     CheckMemoryLimit(configuration_, model_, compile_, *made_.plan);
     for (MetricSpec& spec : made_.options.metrics) {
       spec.ReadLikeLoss(made_.plan->losses);
-      CheckMetricShapes(spec, graph(), feeds_, configuration_);
+      CheckMetric(spec, graph(), feeds_, made_.data.eval.rows() > 0 ? made_.data.eval : made_.data.train, configuration_);
     }
     const bool evaluates = made_.data.eval.rows() > 0;
     made_.options.loss_weight = LossWeightOf(made_.plan->losses, made_.data.train, evaluates ? &made_.data.eval : nullptr);

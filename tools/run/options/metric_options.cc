@@ -77,13 +77,16 @@ void CheckMetrics(const TrainerOptions& options, const Recipe& recipe, const Imp
              "'" + Escaped(options.watch.name) + "' is not measured, so it cannot select the best model", "eval.best");
 }
 
-void CheckMetricShapes(const MetricSpec& spec, const Graph& graph, const std::vector<Feed>& feeds, const Configuration& configuration) {
+void CheckMetric(const MetricSpec& spec, const Graph& graph, const std::vector<Feed>& feeds, const Dataset& data,
+                 const Configuration& configuration) {
   const auto output =
       std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) { return graph.value(id).name == spec.output; });
   const auto target = std::find_if(feeds.begin(), feeds.end(), [&](const Feed& feed) { return feed.name == spec.target; });
   if (output == graph.outputs.end() || target == feeds.end()) return;  // CheckMetrics has reported it
   try {
     spec.CheckShapes({graph.value(*output).dtype, graph.value(*output).shape, nullptr}, {target->dtype, target->shape, nullptr});
+    // Numbers that are read on demand are checked by the evaluation.
+    if (const auto column = data.columns().find(spec.target); column != data.columns().end()) spec.CheckTargets(column->second.view());
   } catch (const Error& error) {
     throw Error(error.code(), error.message(), Escaped(configuration.origin("eval.metric").place, 4096), error.help());
   }

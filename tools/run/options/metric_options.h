@@ -19,7 +19,8 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
 // and if the value that selects the best model is not measured.
 void CheckMetrics(const TrainerOptions& options, const Recipe& recipe, const ImportedGraph& imported, const std::vector<Feed>& feeds);
 
-// Checks the shapes before the run, once it is known how the metric is read. Throws Error(kShape).
-void CheckMetricShapes(const MetricSpec& spec, const Graph& graph, const std::vector<Feed>& feeds, const Configuration& configuration);
+// Checks the shapes and the numbers of the target before the run, once it is known how the metric is read. Throws Error(kConfig).
+void CheckMetric(const MetricSpec& spec, const Graph& graph, const std::vector<Feed>& feeds, const Dataset& data,
+                 const Configuration& configuration);
 
 }  // namespace gradloom
