@@ -34,7 +34,7 @@ struct TrainerConfig {
   int64_t batch = 32;
   int64_t seed = 0;
   std::string evaluate_every = "1ep";  // or "500" updates
-  std::vector<std::string> metrics{};  // "accuracy(logits, label)"
+  std::vector<std::string> metrics{};  // "accuracy", of the loss's output and target, or "accuracy(logits, label)"
   std::string watch{};                 // the value that selects the best model: "eval/loss:min"; empty: the loss
   int64_t patience = 0;                // above 0: stop after this many evaluations in a row without improvement
   std::optional<Plateau> plateau{};

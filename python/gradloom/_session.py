@@ -225,7 +225,7 @@ class Session(Owner):
             epochs: passes over the data, including those already made by the session; `updates` sets a total number of updates instead. A
                 UserWarning says if the session has already made them, so that nothing is trained.
             evaluate_every: "1ep", or "500" for updates.
-            metrics: "accuracy(logits, label)".
+            metrics: "accuracy", of the output and the target of the first loss, or "accuracy(logits, label)".
             watch: the value that selects the best model: "eval/loss:min". None: the loss. Needs evaluation data, like patience, plateau and
                 metrics.
             patience: if above 0, stop after this many evaluations in a row without improvement.

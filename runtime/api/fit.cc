@@ -27,6 +27,21 @@ PlateauOptions PlateauOf(const GradloomFitOptions& given, bool larger) {
           .min_lr = given.plateau_min_lr};
 }
 
+// Those that a metric does not name are those of the loss with its target, or of the first one.
+void ReadOperands(const Plan& plan, MetricSpec& spec) {
+  const LossInfo* about = nullptr;
+  for (const LossInfo& loss : plan.losses) {
+    if (!loss.output.empty() && !loss.target.empty() && (spec.target.empty() ? about == nullptr : loss.target == spec.target))
+      about = &loss;
+  }
+  if (about != nullptr && spec.output.empty()) spec.output = about->output;
+  if (about != nullptr && spec.target.empty()) spec.target = about->target;
+  if (!spec.output.empty() && !spec.target.empty()) return;
+  throw Error(ErrorCode::kConfig,
+              "metric " + Escaped(spec.name) + " needs an output and a target, because the plan's loss names none that it compares", "",
+              "write " + Escaped(spec.name) + "(OUTPUT, TARGET)");
+}
+
 TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int64_t rows) {
   TrainerOptions options;
   if (given.epochs < 0 || given.updates < 0 || given.batch < 0 || given.patience < 0)
@@ -46,10 +61,7 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, const Plan& plan, int
   for (size_t i = 0; i < given.num_metrics; ++i) {
     MetricSpec spec = MetricSpec::Parse(TextOf(given.metrics[i], "a metric"));
     Metric::Make(spec);
-    if (spec.output.empty() || spec.target.empty()) {
-      throw Error(ErrorCode::kConfig, "metric " + Escaped(spec.name) + " needs an output and a target", "",
-                  "write " + Escaped(spec.name) + "(OUTPUT, TARGET)");
-    }
+    ReadOperands(plan, spec);
     options.metrics.push_back(std::move(spec));
   }
   DisambiguateNames(options.metrics);
@@ -103,6 +115,7 @@ void CheckEvaluation(const TrainerOptions& options, const Plan& plan, const Data
     const auto fetches = [&](const Fetch& fetch) { return fetch.name == spec.output; };
     if (std::none_of(entry->fetches.begin(), entry->fetches.end(), fetches))
       refuse("metric " + Escaped(spec.name) + ": unknown output '" + Escaped(spec.output) + "'", outputs);
+    if (const auto column = eval.columns().find(spec.target); column != eval.columns().end()) spec.CheckTargets(column->second.view());
     if (!eval.has(spec.target)) refuse("metric " + Escaped(spec.name) + ": unknown target '" + Escaped(spec.target) + "'", columns);
     measured.insert(spec.shown());
     values.Add("eval/" + Escaped(spec.shown()));

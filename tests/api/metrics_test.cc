@@ -45,6 +45,21 @@ TEST(Trainer, ReadsProbabilitiesLikeTheLoss) {
   EXPECT_EQ(AccuracyOf(compile(gradloom::Loss::Mse("p", "y")), data, "accuracy(p, y)"), 0.5);
 }
 
+// As the command takes them.
+TEST(Trainer, MetricsCompareWhatTheLossCompares) {
+  const auto model = ModelOfText("line", "g (float[N, 1] x) => (float[N, 1] p) <float[1, 1] w = {1}> { p = MatMul (x, w) }");
+  const gradloom::Plan plan =
+      gradloom::Compile(model, {.loss = gradloom::Loss::Mse("p", "y"), .optimizer = gradloom::Sgd{.lr = 0}, .batch = 4});
+  const std::vector<float> x = {-2, -1, 1, 2}, price = {24, 25, 26, 27}, yes = {0, 0, 1, 1};
+  const auto data = [&](const std::vector<float>& y) {
+    return gradloom::Dataset(gradloom::Feeds{{"x", TensorView(x.data(), {4, 1})}, {"y", TensorView(y.data(), {4, 1})}});
+  };
+  EXPECT_EQ(Evaluated(plan, data(price), {"rmse"}), Evaluated(plan, data(price), {"rmse(p, y)"}));
+  EXPECT_EQ(AccuracyOf(plan, data(yes), "accuracy"), 1);
+  // Prices are neither yes nor no.
+  EXPECT_THROW(Evaluated(plan, data(price), {"accuracy"}), gradloom::Error);
+}
+
 TEST(Trainer, MetricsLeaveOutTheIgnoredClass) {
   const auto model = ModelOfText("scores", "g (float[N, 2] x) => (float[N, 2] s) <float[2, 2] w = {1, 0, 0, 1}> { s = MatMul (x, w) }");
   const gradloom::Plan plan =

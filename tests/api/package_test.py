@@ -399,6 +399,11 @@ class SessionTest(installed_package.HousingTest):
         for asked in ({"patience": 2}, {"watch": "eval/loss:min"}, {"metrics": ["mae(value, target)"]}):
             with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*needs evaluation data"):
                 session.fit(data, epochs=5, batch=16, **asked)
+        # A metric compares what the loss compares, but these numbers are neither yes nor no.
+        other = self.gradloom.Session(self.plan)
+        self.assertEqual(other.fit(data, data, epochs=1, batch=16, metrics=["mae"], watch="eval/mae").best_step, 4)
+        with self.assertRaisesRegex(self.gradloom.Error, "accuracy needs a target of classes"):
+            other.fit(data, data, epochs=5, batch=16, metrics=["accuracy"])
         with self.assertRaisesRegex(self.gradloom.Error, "E-CONFIG.*never due"):
             session.fit(data, data, epochs=5, batch=16, patience=2, evaluate_every="never")
         # Zeros, which stand for the defaults in the table.
