@@ -482,11 +482,16 @@ int Session::FetchIndex(std::string_view name) const {
     throw Error(ErrorCode::kConfig, ran + "s, so there is no '" + Escaped(name) + "'", "",
                 "run a training step, an evaluation or a prediction, and read its outputs before the next run");
   }
-  const bool elsewhere = std::any_of(plan_->entries.begin(), plan_->entries.end(), [&](const Entry& other) {
-    return std::any_of(other.fetches.begin(), other.fetches.end(), [&](const Fetch& fetch) { return fetch.name == name; });
-  });
+  std::vector<std::string> kinds;  // of runs that have it
+  for (const Entry& other : plan_->entries) {
+    const std::string kind(KindName(other.kind));
+    const bool has = std::ranges::any_of(other.fetches, [&](const Fetch& fetch) { return fetch.name == name; });
+    if (has && other.kind != entry.kind && std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
+  }
+  const std::string elsewhere = JoinedTexts(
+      kinds, [](const std::string& kind) { return (std::string_view("aeu").find(kind[0]) == std::string::npos ? "a " : "an ") + kind; });
   throw Error(ErrorCode::kConfig, ran + " '" + Escaped(name) + "'", "",
-              "it has: " + known + (elsewhere ? "; another kind of run has it: evaluate or predict" : ""));
+              "it has: " + known + (kinds.empty() ? "" : "; another kind of run has it: " + elsewhere));
 }
 
 TensorView Session::Fetched(std::string_view name) const { return FetchedAt(FetchIndex(name)); }

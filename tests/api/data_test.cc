@@ -425,7 +425,11 @@ TEST(Session, SaysWhyThereIsNoOutput) {
   session.Step(samples.feeds());
   EXPECT_EQ(help(session, "value"),
             "the last run, of the kind 'training step', has no output 'value' | it has: loss; "
-            "another kind of run has it: evaluate or predict");
+            "another kind of run has it: an evaluation, a prediction");
+  session.Predict({samples.feeds()[0]});
+  EXPECT_EQ(help(session, "loss"),
+            "the last run, of the kind 'prediction', has no output 'loss' | it has: value; "
+            "another kind of run has it: a training step, an evaluation");
   gradloom::Session updating(WithGradients());
   updating.Backward(samples.feeds());
   updating.Update();
