@@ -203,5 +203,9 @@ class DataChecksTest(unittest.TestCase):
         self.expect(self.refused(2, *words), "the loss mse(logits, target) was guessed", right)
         self.command(*words, "--loss", "cross_entropy(logits, target, class_axis=2)")
 
+    def test_a_text_longer_than_the_model(self):
+        np.savez("long.npz", x=np.zeros((8, 9, 4), "float32"), t=np.zeros((8, 4), "float32"))
+        self.expect(self.refused(2, "train", "positions.onnx", "--data", "long.npz", "--loss", "mse(y, t)"), "seq=9", "'long.npz'")
+
 if __name__ == "__main__":
     unittest.main()

@@ -157,6 +157,7 @@ class SetUpWork {
     }
     configuration_.SetFlag(*FindKey("model.shape"), words);
     compile_.import.shapes.insert(found.begin(), found.end());
+    of_data_ = found;
     made_.notes.push_back("shape   " + line + "   [of the data: set --shape to change]");
   }
 
@@ -166,7 +167,7 @@ class SetUpWork {
     // A symbolic batch needs some size until the data is known.
     if (compile_.import.batch == 0) compile_.import.batch = kDefaultBatch;
     compile_.control = PassControlOf(configuration_);
-    probe_ = Import(model_, compile_.import);
+    probe_ = ImportAt(model_, compile_.import, of_data_, configuration_.Text("data.train"));
     NoteOverriddenKeys(configuration_, made_.notes);
     compile_.recipe = RecipeOf(configuration_, model_, graph(), 0, made_.notes);
     const LossTerm& loss = compile_.recipe.losses.front();
@@ -280,7 +281,8 @@ class SetUpWork {
   Model model_;
   ImportedGraph probe_;  // of the model at some batch size
   CompileOptions compile_;
-  std::vector<Feed> feeds_;  // by samples
+  std::map<std::string, int64_t> of_data_;  // extents that the arrays of the data have told
+  std::vector<Feed> feeds_;                 // by samples
   TrainingSetUp made_;
 };
 

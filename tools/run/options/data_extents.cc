@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/joined.h"
 #include "runtime/data/data_files.h"
 #include "runtime/data/feed_files.h"
 #include "runtime/data/joined_data.h"
@@ -84,6 +85,24 @@ std::map<std::string, int64_t> ExtentsOfData(const Model& model, const ImportOpt
     return found;
   }
   return found;
+}
+
+std::string ExtentsText(const std::map<std::string, int64_t>& extents) {
+  return JoinedTexts(extents, [](const auto& extent) { return Escaped(extent.first) + "=" + std::to_string(extent.second); });
+}
+
+ImportedGraph ImportAt(const Model& model, const ImportOptions& options, const std::map<std::string, int64_t>& of_data,
+                       const std::string& data) {
+  try {
+    return Import(model, options);
+  } catch (const Error& error) {
+    if (of_data.empty() || (error.code() != ErrorCode::kShape && error.code() != ErrorCode::kValue)) throw;
+    throw Error(
+        error.code(), error.message(), error.where(),
+        ExtentsText(of_data) + ", of the arrays of '" + Escaped(data, 4096) +
+            "', may be more than the model has room for (the positions of a text): cut the rows, or export the model for longer ones" +
+            (error.help().empty() ? "" : "   otherwise: " + error.help()));
+  }
 }
 
 std::map<std::string, int64_t> MissingExtents(const Model& model, const ImportOptions& options, const std::string& path,

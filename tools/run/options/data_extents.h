@@ -16,6 +16,13 @@ namespace gradloom {
 std::map<std::string, int64_t> ExtentsOfData(const Model& model, const ImportOptions& options, const std::string& path,
                                              const std::string& format, const ColumnMap& columns);
 
+// "seq=40": extents for a message.
+std::string ExtentsText(const std::map<std::string, int64_t>& extents);
+
+// Import. If the model cannot have these extents of its data, the error says where they come from.
+ImportedGraph ImportAt(const Model& model, const ImportOptions& options, const std::map<std::string, int64_t>& of_data,
+                       const std::string& data);
+
 // Those of them for which `options` has no number.
 std::map<std::string, int64_t> MissingExtents(const Model& model, const ImportOptions& options, const std::string& path,
                                               const std::string& format, const ColumnMap& columns);

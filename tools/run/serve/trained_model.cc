@@ -278,14 +278,15 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, c
   if (batch == 0 && own > 0 && named != OriginKind::kFlag && named != OriginKind::kSet) made.options.import.batch = own;
   if (made.options.import.batch == 0) made.options.import.batch = kDefaultBatch;
   const OriginKind origin = configuration_.origin("model.shape").kind;
+  std::map<std::string, int64_t> of_data;
   if (origin != OriginKind::kFlag && origin != OriginKind::kSet) {
     ImportOptions& import = made.options.import;
     // The data whose arrays tell extents is not a table.
     const ColumnMap columns = WithoutGuesses(recorded_.columns, recorded_.names);
-    for (const auto& [symbol, extent] : ExtentsOfData(*made.model, import, data, configuration_.Text("data.format"), columns))
-      import.shapes[symbol] = extent;
+    of_data = ExtentsOfData(*made.model, import, data, configuration_.Text("data.format"), columns);
+    for (const auto& [symbol, extent] : of_data) import.shapes[symbol] = extent;
   }
-  made.graph = Import(*made.model, made.options.import);
+  made.graph = ImportAt(*made.model, made.options.import, of_data, data);
   std::vector<std::string> notes;
   made.options.recipe = RecipeOf(configuration_, *made.model, *made.graph.graph, 0, notes);
   WeighClassesAsTrained(configuration_, losses_, made.options.recipe);
