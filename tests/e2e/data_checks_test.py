@@ -207,5 +207,13 @@ class DataChecksTest(unittest.TestCase):
         np.savez("long.npz", x=np.zeros((8, 9, 4), "float32"), t=np.zeros((8, 4), "float32"))
         self.expect(self.refused(2, "train", "positions.onnx", "--data", "long.npz", "--loss", "mse(y, t)"), "seq=9", "'long.npz'")
 
+    def test_the_batch_by_its_symbol(self):
+        words = ["train", "linear.onnx", "--data", self.data(self.bits), "--loss", "mse(y, t)", "--eval-split", "25%", "--shape"]
+        self.assertIn("batch 7", self.command(*words, "N=7", "--name", "run"))  # 30 rows: the last batch has two
+        self.command("eval", "runs/run")
+        self.command("resume", "runs/run", "--epochs", "12")
+        self.expect(self.command(*words, "N=7", "--batch", "8", code=4), "--shape N=7 contradicts --batch 8")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -58,7 +58,7 @@ void CheckSeparateUpdate(const Configuration& configuration, const Recipe& recip
 // Reads what the model is compiled for, except the schedule of a run. `made` gets the options and notes.
 void ReadOptions(const Configuration& configuration, const Model& model, const EntryRequests& requests, CompiledModel& made) {
   CompileOptions& options = made.options;
-  options.import = ImportOptionsOf(configuration);
+  options.import = ImportOptionsOf(configuration, model);
   options.control = PassControlOf(configuration);
   if (!requests.batches.empty()) options.import.batch = requests.batches.front();
   // A symbolic batch must be given some size.

@@ -162,7 +162,7 @@ class SetUpWork {
   }
 
   void ReadRecipe() {
-    compile_.import = ImportOptionsOf(configuration_);
+    compile_.import = ImportOptionsOf(configuration_, model_);
     TakeExtentsOfData();
     // A symbolic batch needs some size until the data is known.
     if (compile_.import.batch == 0) compile_.import.batch = kDefaultBatch;

@@ -79,6 +79,25 @@ ImportOptions ImportOptionsOf(const Configuration& configuration) {
   return options;
 }
 
+ImportOptions ImportOptionsOf(const Configuration& configuration, const Model& model) {
+  ImportOptions options = ImportOptionsOf(configuration);
+  if (options.shapes.empty()) return options;
+  ImportOptions by_symbol = options;
+  by_symbol.batch = 0;
+  try {
+    for (const OpenExtent& extent : OpenExtents(model, by_symbol)) {
+      const auto given = options.shapes.find(extent.symbol);
+      if (!extent.is_batch || given == options.shapes.end()) continue;
+      if (options.batch == 0) options.batch = given->second;
+      if (options.batch == given->second) options.shapes.erase(given);
+      break;
+    }
+  } catch (const Error&) {
+    // Another extent is open, or wrong, which the import says; the batch has no number then either.
+  }
+  return options;
+}
+
 PassControl PassControlOf(const Configuration& configuration) {
   PassControl control;
   control.dump_after = configuration.Text("compiler.dump_after");

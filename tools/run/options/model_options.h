@@ -16,6 +16,9 @@ const std::string& ModelPathOf(const Configuration& configuration);
 LoadOptions LoadOptionsOf(const Configuration& configuration);
 
 ImportOptions ImportOptionsOf(const Configuration& configuration);
+// The same for a model whose batch size may be given by its symbol (--shape N=32), which then is the batch, as --batch is: the last batch
+// of an epoch may be smaller. If both are given and differ, the import says so.
+ImportOptions ImportOptionsOf(const Configuration& configuration, const Model& model);
 
 PassControl PassControlOf(const Configuration& configuration);
 

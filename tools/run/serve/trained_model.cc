@@ -270,7 +270,7 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch, c
   Compiled made;
   made.model = std::make_unique<Model>(*model_);
   made.options.exports = false;
-  made.options.import = ImportOptionsOf(configuration_);
+  made.options.import = ImportOptionsOf(configuration_, *made.model);
   if (batch > 0) made.options.import.batch = batch;
   // A run may have a size of its own for evaluations and predictions, unless the command names one.
   const int64_t own = configuration_.Integer("eval.batch");

@@ -45,7 +45,7 @@ void ExportTraining(const Plan& plan, const StoredTensors& stored, const Trained
     return weight != read.end() ? weight->second : stored.Read(name);
   };
   const Model model = Model::FromInfo(plan.model, read, ModelForm::kAsWritten);
-  ImportOptions import = ImportOptionsOf(configuration);
+  ImportOptions import = ImportOptionsOf(configuration, model);
   if (import.batch == 0) import.batch = kDefaultBatch;
   std::vector<std::string> guesses;
   Recipe recipe = RecipeOf(configuration, model, *Import(model, import).graph, 0, guesses);
