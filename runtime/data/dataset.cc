@@ -321,9 +321,22 @@ namespace {
                          "'standardize', 'fill mean', 'fill 0'"));
 }
 
+// For a known transform with numbers that it cannot have.
+[[noreturn]] void RefuseNumbers(std::string_view text, const std::string& why, const std::string& help) {
+  throw Error(ErrorCode::kConfig, "the transform '" + Escaped(text) + "' " + why, "", help);
+}
+
+[[noreturn]] void RefuseType(DType dtype) {
+  throw Error(ErrorCode::kData, "a transform needs float32 values, but the model takes " + std::string(DTypeName(dtype)) + " there", "",
+              "leave it out: classes, categories and tokens are used as they are");
+}
+
 double ParseNumber(std::string_view word, std::string_view text) {
   const std::optional<double> value = ReadNumber<double>(word);
-  if (!value || !std::isfinite(*value)) RefuseTransform(text);
+  if (!value || !std::isfinite(*value)) {
+    RefuseNumbers(text, "has '" + Escaped(word) + "' where a number belongs",
+                  "write 'scale 1/255', 'normalize MEAN STD' (one number or one per channel: 0.5,0.4,0.3), 'fill mean' or 'fill 0'");
+  }
   return *value;
 }
 
@@ -343,7 +356,13 @@ std::vector<float> Spread(const std::vector<double>& values, const Shape& shape,
   if (values.size() == 1) return {static_cast<float>(values[0])};
   const auto channels = static_cast<int64_t>(values.size());
   if (shape.rank() == 4 && shape[1] != channels && shape[3] == channels) return {values.begin(), values.end()};
-  if (shape.rank() < 2 || shape[1] != channels) RefuseTransform(text);
+  if (shape.rank() < 2 || shape[1] != channels) {
+    Shape row(std::vector<int64_t>(shape.begin() + (shape.rank() > 0 ? 1 : 0), shape.end()));
+    RefuseNumbers(text,
+                  "has " + std::to_string(channels) + " numbers in a list, but rows of shape " + row.ToString() + " have " +
+                      (row.rank() == 0 ? std::string("one element") : Counted(row[0], "channel")),
+                  "give one number for all, or one for each channel");
+  }
   int64_t inner = 1;
   for (int axis = 2; axis < shape.rank(); ++axis) inner *= shape[axis];
   std::vector<float> spread;
@@ -421,13 +440,21 @@ Transform Transform::Parse(std::string_view text, const Tensor& fitted_on) {
   if (words.size() == 2 && words[0] == "scale") {
     const size_t slash = words[1].find('/');
     const double over = slash == std::string_view::npos ? 1.0 : ParseNumber(words[1].substr(slash + 1), text);
-    if (over == 0) RefuseTransform(text);
+    if (over == 0) RefuseNumbers(text, "divides by 0", "for example 'scale 1/255'");
     return {{0.0f}, {static_cast<float>(ParseNumber(words[1].substr(0, slash), text) / over)}};
+  }
+  if (!words.empty() && (words[0] == "scale" || words[0] == "fill" || words[0] == "normalize") &&
+      words.size() != (words[0] == "normalize" ? 3 : 2)) {
+    RefuseNumbers(text, words[0] == "normalize" ? "needs a mean and a standard deviation" : "needs one number",
+                  words[0] == "normalize" ? "for example 'normalize 0.5 0.2', or 'standardize', which measures them"
+                  : words[0] == "scale"   ? "for example 'scale 1/255'"
+                                          : "for example 'fill 0', or 'fill mean', which measures it");
   }
   if (words.size() == 3 && words[0] == "normalize") {
     std::vector<double> deviations = ParseNumbers(words[2], text);
     for (double& deviation : deviations) {
-      if (deviation == 0) RefuseTransform(text);
+      if (deviation == 0)
+        RefuseNumbers(text, "divides by 0", "the last number is the standard deviation, or a list of them, which is above 0");
       deviation = 1 / deviation;
     }
     return {Spread(ParseNumbers(words[1], text), fitted_on.shape(), text), Spread(deviations, fitted_on.shape(), text)};
@@ -446,9 +473,7 @@ void Transform::ShiftAndScale(std::span<float> rows) const {
 }
 
 void Transform::Apply(Tensor& column) const {
-  if (column.dtype() != DType::kFloat32) {
-    throw Error(ErrorCode::kData, "a transform needs float32 values, but the column is " + std::string(DTypeName(column.dtype())));
-  }
+  if (column.dtype() != DType::kFloat32) RefuseType(column.dtype());
   GRADLOOM_CHECK(!shift.empty() && !scale.empty());
   Tensor changed = column.Clone();
   const std::span<float> values = changed.as<float>();
@@ -460,9 +485,7 @@ void Transform::Apply(Tensor& column) const {
 }
 
 void Transform::Undo(Tensor& column) const {
-  if (column.dtype() != DType::kFloat32) {
-    throw Error(ErrorCode::kData, "a transform needs float32 values, but the column is " + std::string(DTypeName(column.dtype())));
-  }
+  if (column.dtype() != DType::kFloat32) RefuseType(column.dtype());
   if (std::find(scale.begin(), scale.end(), 0.0f) != scale.end())
     throw Error(ErrorCode::kData, "a transform that multiplies by 0 cannot be undone");
   Tensor changed = column.Clone();

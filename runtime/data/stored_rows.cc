@@ -55,6 +55,7 @@ class StoredRows : public RowSource {
   }
 
   Transform Fitted(const std::string& text, std::span<const int64_t> rows) const override {
+    if (IsImageStep(text)) RefuseImageStep(options_.column, text);
     return Transform::IsMeasured(text) ? Transform::Measured(text, *this, rows) : Parsed(text);
   }
 
@@ -90,6 +91,12 @@ class StoredRows : public RowSource {
 };
 
 }  // namespace
+
+void RefuseImageStep(const std::string& column, const std::string& transform) {
+  throw Error(ErrorCode::kConfig,
+              "the transform '" + Escaped(transform) + "' is for images, but '" + Escaped(column) + "' is read from an array or a table",
+              "--transform", "arrays and tables have 'scale 1/255', 'normalize MEAN STD', 'standardize', 'fill mean' and 'fill 0'");
+}
 
 std::shared_ptr<const RowSource> MakeStoredRows(StoredArray array, StoredRowsOptions options) {
   return std::make_shared<StoredRows>(std::move(array), std::move(options));

@@ -26,6 +26,9 @@ struct StoredRowsOptions {
   std::string column;
 };
 
+// Throws Error(kConfig): the column has no images, for which this transform is (IsImageStep).
+[[noreturn]] void RefuseImageStep(const std::string& column, const std::string& transform);
+
 // A row has the same bits as in a column in memory (Dataset::Fit, Transform::Apply), and reading it throws the same errors for its numbers,
 // without a place.
 std::shared_ptr<const RowSource> MakeStoredRows(StoredArray array, StoredRowsOptions options);

@@ -22,6 +22,7 @@
 #include "runtime/data/feed_files.h"
 #include "runtime/data/image_step_names.h"
 #include "runtime/data/joined_data.h"
+#include "runtime/data/stored_rows.h"
 
 namespace gradloom {
 namespace {
@@ -188,6 +189,7 @@ void Apply(const Transform& transform, const std::string& name, bool training, D
 
 Transform FittedOn(const Dataset& data, const std::string& name, const std::string& text) {
   try {
+    if (!data.is_lazy(name) && IsImageStep(text)) RefuseImageStep(name, text);
     if (!data.is_lazy(name)) return Transform::Parse(text, data.column(name));
     const Dataset::LazyColumn& column = data.lazy_columns().at(name);
     return column.source->Fitted(text, column.rows);
@@ -341,8 +343,14 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   for (const auto& [name, texts] : options.transforms) {
     for (const std::string& text : texts) {
       const Transform transform = FittedOn(data.train, name, text);
-      Apply(transform, name, true, data.train);
-      Apply(transform, name, false, data.eval);
+      try {
+        Apply(transform, name, true, data.train);
+        Apply(transform, name, false, data.eval);
+      } catch (const Error& error) {
+        // Adds the flag and the column, which a transform does not know.
+        if (!error.where().empty() || (error.code() != ErrorCode::kConfig && error.code() != ErrorCode::kData)) throw;
+        throw Error(error.code(), "'" + Escaped(name) + "': " + error.message(), "--transform", error.help());
+      }
       data.fitted[name].push_back(transform);
     }
   }

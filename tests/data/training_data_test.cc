@@ -280,6 +280,24 @@ TEST_F(TrainingDataTest, TargetsMustBeInTheDomainOfTheirLoss) {
   EXPECT_FALSE(DomainOf({.type = "cross_entropy", .classes = true}));
 }
 
+TEST_F(TrainingDataTest, TransformsSayWhatTheyCannotDo) {
+  const std::string table = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n");
+  const auto refused = [&](const std::string& feed, const std::string& transform) {
+    const Error error = ErrorOf([&] { LoadTrainingData({.train = table, .transforms = {{feed, {transform}}}}, kFeeds, 1); });
+    EXPECT_EQ(error.where(), "--transform") << error.message();
+    EXPECT_NE(error.help(), "") << error.message();
+    return error.message();
+  };
+  EXPECT_EQ(refused("y", "scale 2"), "'y': a transform needs float32 values, but the model takes int64 there");
+  EXPECT_EQ(refused("x", "random_flip"), "the transform 'random_flip' is for images, but 'x' is read from an array or a table");
+  EXPECT_EQ(refused("x", "normalize 1,2,3 1,1,1"),
+            "the transform 'normalize 1,2,3 1,1,1' has 3 numbers in a list, but rows of shape [2] have 2 channels");
+  EXPECT_EQ(refused("x", "normalize 1 0"), "the transform 'normalize 1 0' divides by 0");
+  EXPECT_EQ(refused("x", "normalize 1"), "the transform 'normalize 1' needs a mean and a standard deviation");
+  EXPECT_EQ(refused("x", "scale 1/0"), "the transform 'scale 1/0' divides by 0");
+  EXPECT_EQ(refused("x", "scale big"), "the transform 'scale big' has 'big' where a number belongs");
+}
+
 TEST_F(TrainingDataTest, RejectsUnknownFeedsAndSuggestsTheNearest) {
   const std::string path = Write("a.csv", "a,b,c\n1,2,0\n");
   for (const DataOptions& options :
