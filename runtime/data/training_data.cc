@@ -41,6 +41,8 @@ void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<F
 // The random stream of random data, separate from all others.
 constexpr uint64_t kRandomStream = 0x72616E646F6D;
 
+constexpr int64_t kMostRandomRows = int64_t{1} << 24;
+
 // Numbers with mean 0 and variance 1, or integers below `bound`.
 Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key) {
   Shape shape = feed.shape;
@@ -118,7 +120,12 @@ ColumnMap ColumnsFor(const DataFile& file, const ColumnMap& columns, const std::
 
 Dataset RandomFeeds(const std::string& text, const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed) {
   const int64_t rows = ReadNumber<int64_t>(std::string_view(text).substr(kRandomData.size())).value_or(0);
-  if (rows < 1 || rows > (1 << 24)) {
+  if (rows > kMostRandomRows) {
+    throw Error(ErrorCode::kConfig,
+                std::to_string(rows) + " samples are too many random ones: at most " + std::to_string(kMostRandomRows) + " can be made",
+                Escaped(text), "use fewer samples or a smaller --batch");
+  }
+  if (rows < 1) {
     throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a number of random samples", "",
                 "expected random:N, for example random:256");
   }

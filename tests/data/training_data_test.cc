@@ -298,6 +298,11 @@ TEST_F(TrainingDataTest, TransformsSayWhatTheyCannotDo) {
   EXPECT_EQ(refused("x", "scale big"), "the transform 'scale big' has 'big' where a number belongs");
 }
 
+TEST_F(TrainingDataTest, RandomDataHasALimit) {
+  const Error error = ErrorOf([&] { LoadTrainingData({.train = "random:40000000"}, kFeeds, 1); });
+  EXPECT_EQ(error.message(), "40000000 samples are too many random ones: at most 16777216 can be made");
+}
+
 TEST_F(TrainingDataTest, RejectsUnknownFeedsAndSuggestsTheNearest) {
   const std::string path = Write("a.csv", "a,b,c\n1,2,0\n");
   for (const DataOptions& options :

@@ -25,6 +25,8 @@ namespace {
 
 // The number of random batches: enough that none is in the caches from the previous step.
 constexpr int64_t kRandomBatches = 4;
+// As many as random data can have samples for.
+constexpr int64_t kMostBatch = (int64_t{1} << 24) / kRandomBatches;
 // The share of a step from which on a line of advice is given.
 constexpr double kMinAdviceShare = 0.1;
 
@@ -32,6 +34,12 @@ constexpr double kMinAdviceShare = 0.1;
 void AddRandomData(Configuration& configuration) {
   if (!configuration.Text("data.train").empty()) return;
   const int64_t batch = std::max<int64_t>(configuration.Integer("data.batch"), 32);
+  if (batch > kMostBatch) {
+    throw Error(ErrorCode::kConfig,
+                "a batch of " + std::to_string(batch) + " samples is too large to be measured with random data: at most " +
+                    std::to_string(kMostBatch),
+                Escaped(configuration.origin("data.batch").ToString(), 4096), "use a smaller --batch, or your own data: --data train.npz");
+  }
   configuration.SetFlag(*FindKey("data.train"), {"random:" + std::to_string(kRandomBatches * batch)});
 }
 
