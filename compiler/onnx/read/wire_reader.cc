@@ -201,6 +201,8 @@ WireModel ReadWire(ModelBytes& bytes, Elements elements, const std::string& wher
   if (text.starts_with("version https://git-lfs.github.com/spec")) {
     other("this is a git-lfs pointer, not an ONNX model", "fetch the model with 'git lfs pull'");
   }
+  if (beginning.starts_with("\x8bGLP"))
+    other("this is a plan, not an ONNX model", "train and bench take a plan with --plan; inspect and verify show what it does");
   if (beginning.starts_with("PK\x03\x04"))
     other("this is a zip archive (perhaps a PyTorch file), not an ONNX model", "export the model to ONNX first");
   if (beginning.starts_with("\x89HDF\r\n"))

@@ -68,6 +68,11 @@ bool HaveEqualRows(const Shape& a, const Shape& b) { return a.rank() == b.rank()
 }  // namespace
 
 std::string PlanPathOf(const std::string& path) {
+  const bool model = path.ends_with(".onnx") || path.ends_with(".onnxtxt");
+  if ((model || path.ends_with(".toml")) && fs::is_regular_file(path)) {
+    throw Error(ErrorCode::kPlan, std::string("this is ") + (model ? "an ONNX model" : "a configuration") + ", not a run or a plan",
+                Escaped(path, 4096), "train it, and pass the folder of the run, such as runs/exp1; or compile it to a plan");
+  }
   const bool file = fs::is_regular_file(path) || (path.ends_with(".plan") && !fs::is_directory(path));
   return file ? path : RunFolder::Open(path).PlanPath();
 }

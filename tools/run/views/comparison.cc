@@ -96,7 +96,7 @@ void SumUp(const Plan& a, const Plan& b, std::vector<std::string>& out) {
 }
 
 void ComparePlans(const std::string& a, const std::string& b, std::vector<std::string>& out) {
-  const Plan left = ReadPlan(a), right = ReadPlan(b);
+  const Plan left = ReadPlan(PlanPathOf(a)), right = ReadPlan(PlanPathOf(b));
   if (PlanHash(left) == PlanHash(right)) return;
   out.push_back("plan: " + PlanHash(left).substr(0, 8) + " and " + PlanHash(right).substr(0, 8));
   if (left.model.hash != right.model.hash)
