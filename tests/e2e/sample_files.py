@@ -141,6 +141,10 @@ def configurations():
     write("twice.toml", model + "[train]\nepochs = 1\nepochs = 2\n")
     write("word.toml", model + '[optimizer]\nname = "adamm"\n')
     write("future.toml", "version = 2\n")
+    write("header.toml", model + "[train\nepochs = 1\n")
+    write("sections.toml", model + "[train]\nepochs = 1\n[train]\n")
+    write("gradloom.yaml", "train: {epochs: 1}\n")
+    write("gradloom.json", '{"train": {"epochs": 1}}\n')
 
 
 def plans_and_runs(gradloom):

@@ -175,12 +175,37 @@ class TomlReader {
 
 namespace {
 
+// The parser's own words say which part of TOML it was reading.
+std::string HelpFor(const std::string& why) {
+  const auto about = [&](const char* words) { return why.find(words) != std::string::npos; };
+  if (about("redefine")) return "a file has each section and each key once: join them, or leave one out";
+  if (about("table header") || about("while parsing table")) return "a section begins with a line such as [train]";
+  if (about("key-value pair")) return "a line has the form key = value";
+  return "expected 3, 1e-3, true, \"text\", [\"a\", \"b\"] or { name = \"text\" }";
+}
+
+// Throws Error(kConfig) for a file of another format, in which the first line alone would be called wrong.
+void CheckIsToml(const std::string& path, const std::string& text) {
+  const std::string lower = [&] {
+    std::string ending = fs::path(path).extension().string();
+    std::ranges::transform(ending, ending.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    return ending;
+  }();
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool json = lower == ".json" || (first != std::string::npos && text[first] == '{');
+  const bool yaml = lower == ".yaml" || lower == ".yml" || text.starts_with("---\n");
+  if (!json && !yaml) return;
+  throw Error(ErrorCode::kConfig, std::string("this is ") + (json ? "JSON" : "YAML") + ", but a configuration is a TOML file",
+              Escaped(path, 4096),
+              "write it as gradloom.toml, with sections such as [train] and lines such as epochs = 10   see: gradloom config --keys");
+}
+
 toml::table Parse(const std::string& text, const std::string& where, bool with_position) {
   try {
     return ParseToml(text);
   } catch (const toml::parse_error& error) {
-    throw Error(ErrorCode::kConfig, Escaped(error.description()), with_position ? PlaceOf(where, error.source()) : where,
-                "expected 3, 1e-3, true, \"text\", [\"a\", \"b\"] or { name = \"text\" }");
+    const std::string why(error.description());
+    throw Error(ErrorCode::kConfig, Escaped(why), with_position ? PlaceOf(where, error.source()) : where, HelpFor(why));
   }
 }
 
@@ -193,6 +218,7 @@ bool LooksLikeToml(const std::string& value) {
 
 void Configuration::ReadFile(const std::string& path) {
   const std::string text = ReadWholeFile(path, kTomlLimitBytes);
+  CheckIsToml(path, text);
   const std::string folder = fs::path(path).parent_path().string();
   ++files_;
   TomlReader(*this, Escaped(path, 4096), OriginKind::kFile, folder).ReadRoot(Parse(text, Escaped(path, 4096), true));
