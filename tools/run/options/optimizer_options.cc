@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/number_text.h"
 #include "runtime/session/schedule.h"
 #include "tools/run/options/key_values.h"
 
@@ -65,6 +66,24 @@ void CheckOwnOptions(const Configuration& c) {
   }
 }
 
+// Exceptions from a decay that nobody has chosen; one that is chosen may be 0, as in a search for it.
+void CheckDecays(const Configuration& c) {
+  const Origin& exceptions = c.origin("optimizer.no_decay");
+  if (c.Texts("optimizer.no_decay").empty() || exceptions.recorded || c.is_set("optimizer.weight_decay")) return;
+  throw Error(ErrorCode::kConfig, "--no-decay needs --weight-decay", Escaped(exceptions.place, 4096),
+              "add --weight-decay 0.01, or leave it out");
+}
+
+// A schedule that would raise the rate which it is to reduce.
+void CheckLeastRate(const Configuration& c) {
+  const Origin &least = c.origin("schedule.min_lr"), &rate = c.origin("optimizer.lr");
+  if (!c.is_set("schedule.min_lr") || c.Number("schedule.min_lr") <= c.Number("optimizer.lr") || (least.recorded && rate.recorded)) return;
+  throw Error(ErrorCode::kConfig,
+              "--min-lr " + NumberText(c.Number("schedule.min_lr")) + " is above --lr " + NumberText(c.Number("optimizer.lr")) +
+                  ", from which the schedule reduces the learning rate",
+              Escaped(least.place, 4096), "use a smaller --min-lr, or a larger --lr");
+}
+
 std::vector<ParameterGroup> GroupsOf(const Configuration& c) {
   std::vector<ParameterGroup> groups;
   for (const std::string& pattern : c.Texts("optimizer.no_decay")) {
@@ -117,6 +136,7 @@ void DropOptionsOfOthers(Configuration& c) {
 
 OptimizerOptions OptimizerOf(const Configuration& c) {
   CheckOwnOptions(c);
+  CheckDecays(c);
   OptimizerOptions o;
   o.type = c.Text("optimizer.name");
   o.lr = c.Number("optimizer.lr");
@@ -148,6 +168,7 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
 }
 
 Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates) {
+  CheckLeastRate(configuration);
   Schedule made{configuration.Text("schedule.name"), configuration.Number("optimizer.lr"), {}};
   Attributes& attributes = made.attributes;
   if (made.kind != "constant") attributes.set("total_steps", total_updates);

@@ -88,6 +88,10 @@ void RunTrace::After::OnSave(SaveReason) {
 void RunTrace::Finish() {
   if (std::exchange(written_, true)) return;
   session_.executor().set_timed(false);
+  if (step_ < steps_.first) {
+    LogToStderr("warning the run ended after step " + std::to_string(step_) + ", before the first of --trace-steps " +
+                std::to_string(steps_.first) + ":" + std::to_string(steps_.last) + ", so the trace is empty");
+  }
   WriteFileAtomically(path_, format_ == TraceFormat::kPerfetto ? trace_.Serialized() : trace_.ChromeJson());
 }
 

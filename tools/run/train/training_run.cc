@@ -19,6 +19,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/shared_training.h"
 #include "tools/run/options/deterministic.h"
+#include "tools/run/options/idle_flags.h"
 #include "tools/run/options/key_values.h"
 #include "tools/run/options/named_devices.h"
 #include "tools/run/outputs.h"
@@ -135,6 +136,7 @@ class TrainingRun {
  private:
   // Checks before compilation what would otherwise fail when it is written.
   void CheckOutputs(bool new_run) {
+    CheckIdleFlags(configuration_);
     if (!job_->leads()) return;
     CheckOutputsOfRun(configuration_, new_run);
     if (!configuration_.Switch("train.dry_run")) instruments_.emplace(configuration_);
