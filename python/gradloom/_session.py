@@ -198,8 +198,16 @@ class Session(Owner):
             return copied(tensor)
 
     def _feeds(self, inputs: Arrays | None, named: Arrays) -> tuple[Any, Any, int, Any]:
+        if inputs is None:
+            inputs = {}
+        elif isinstance(inputs, Dataset):
+            raise TypeError("a Dataset has many batches, and this call takes one: for batch in data.batches(32): session.step(batch); "
+                            "session.fit trains on all of them")
+        elif not hasattr(inputs, "keys"):
+            name = next(iter(self._dtypes), "image")
+            raise TypeError(f"inputs are given by name, as in {name}=x or {{'{name}': x}}, not as a {type(inputs).__name__}")
         borrowed = {}
-        for name, value in {**(inputs or {}), **named}.items():
+        for name, value in {**inputs, **named}.items():
             try:
                 borrowed[name] = borrow(value, self._dtypes.get(name, 0))
             except Exception:
@@ -424,6 +432,8 @@ class Session(Owner):
 
     def export(self, path: str | os.PathLike[str], outputs: Sequence[str] = ()) -> None:
         """Writes the model's own file with the trained weights, for inference. `outputs`: the outputs to keep, with what they need; empty: all."""
+        if not os.fsdecode(path).endswith(".onnx"):
+            raise Error("E-CONFIG", "a trained model must be written as .onnx", os.fsdecode(path), "for example session.export('trained.onnx')")
         names = (ctypes.c_char_p * len(outputs))(*[output.encode() for output in outputs])
         self._call("ExportModelForInferencing", path_bytes(path), names, len(outputs))
 

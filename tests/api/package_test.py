@@ -361,6 +361,15 @@ class SessionTest(installed_package.HousingTest):
             self.gradloom.Session("housing.plan")
         with self.assertRaisesRegex(TypeError, "fit needs a Dataset"):
             session.fit([self.x, self.y])
+        data = self.gradloom.Dataset.from_arrays(features=self.x, target=self.y)
+        for call in (session.predict, session.evaluate, session.step):
+            with self.assertRaisesRegex(TypeError, r"inputs are given by name, as in features=x .* not as a ndarray"):
+                call(self.x)
+            with self.assertRaisesRegex(TypeError, r"a Dataset has many batches.*data\.batches\(32\)"):
+                call(data)
+        with self.assertRaisesRegex(error, "must be written as .onnx"):
+            session.export(f"{FOLDER}/exported.txt")
+        self.assertFalse(os.path.exists(f"{FOLDER}/exported.txt"))
         session.close()
         with self.assertRaises(error):
             session.step(features=self.x, target=self.y)
