@@ -93,11 +93,13 @@ class Session {
   explicit Session(const Plan& plan, const SessionOptions& options = {}) : Session(plan, options, nullptr) {}
   Session(const Plan& plan, const Checkpoint& checkpoint, const SessionOptions& options = {}) : Session(plan, options, checkpoint.c()) {}
 
-  // Borrows the tensor for the next Step, Backward, Evaluate or Predict that is called without feeds.
+  // Borrows the tensor for the next Step, Backward, Evaluate or Predict that is called without feeds. Throws Error(E-CONFIG) for a name
+  // that none of them takes.
   void Feed(const std::string& name, TensorView view) {
     for (auto& [known, fed] : fed_) {
       if (known == name) return void(fed = std::move(view));
     }
+    CheckInput(name);
     fed_.emplace_back(name, std::move(view));
   }
 
@@ -293,6 +295,16 @@ class Session {
     handle_ = {handle, internal::Api().ReleaseTrainingSession};
   }
 
+  void CheckInput(const std::string& name) const {
+    std::string known;
+    for (const EntryKind kind : {EntryKind::kTrain, EntryKind::kEval, EntryKind::kPredict}) {
+      for (const TensorInfo& info : plan_.Inputs(kind)) {
+        if (info.name == name) return;
+        if (kind == EntryKind::kTrain) known += (known.empty() ? "it has: " : ", ") + info.name;
+      }
+    }
+    throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the plan has no input '" + name + "'", {}, known);
+  }
   StepResult Run(RunFunction run, const Feeds& feeds) {
     const internal::FeedArrays arrays(feeds);
     return Run(run, arrays.names.data(), arrays.tensors.data(), arrays.names.size());

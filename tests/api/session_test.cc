@@ -173,6 +173,24 @@ TEST(Session, StepsOnNamedFeeds) {
   EXPECT_THROW(by_name.Step(), gradloom::Error);
 }
 
+TEST(Session, SaysWhatIsWrongWithNamedFeeds) {
+  const auto said = [](const auto& call) {
+    try {
+      call();
+    } catch (const gradloom::Error& error) {
+      return error.message();
+    }
+    return std::string("no error");
+  };
+  const Samples samples(3);
+  gradloom::Session session(Plain()), separate(WithGradients());
+  EXPECT_EQ(said([&] { session.Feed("nope", TensorView(samples.target.data(), {kBatch, 1})); }), "the plan has no input 'nope'");
+  // Nothing is fed, but that is not what is wrong.
+  EXPECT_EQ(said([&] { session.Backward(); }), "the plan computes gradients and update only as one step");
+  EXPECT_EQ(said([&] { separate.Backward(); }), "the feeds do not match any accumulation step of the plan: 'features' is missing");
+  EXPECT_EQ(said([&] { session.Step(); }), "the feeds do not match any training step of the plan: 'features' is missing");
+}
+
 TEST(Session, OutputsAndGradientsByName) {
   const Samples samples(4);
   gradloom::Session session(WithGradients());
