@@ -105,8 +105,7 @@ std::shared_ptr<const RowSource> RowsOf(StoredArray array, const DataFile& file,
   if (!RowsFit(have, options.row_shape, ReshapingOf(feed.name, file, reading))) options.row_shape = have;
   const auto range = reading.classes.find(feed.name);
   if (range != reading.classes.end() && !IsFloating(feed.dtype)) options.classes = range->second;
-  options.rules.index_extent = feed.index_extent;
-  if (const auto domain = reading.domains.find(feed.name); domain != reading.domains.end()) options.rules.domain = domain->second;
+  options.index_extent = feed.index_extent;
   return MakeStoredRows(std::move(array), std::move(options));
 }
 
@@ -323,9 +322,7 @@ Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const Col
   if (images) CheckClassFolders(data, names.classes, reading.classes, file);
   FitToFeeds(data, feeds, file, reading);
   CheckClasses(data, reading.classes, file);
-  CheckColumns(
-      data, feeds, reading.domains, [&](const std::string& feed) { return reading.changed.contains(feed); }, Escaped(file.path, 4096),
-      notes);
+  CheckIndexColumns(data, feeds, Escaped(file.path, 4096), notes);
   return data;
 }
 

@@ -18,13 +18,11 @@ namespace gradloom {
 struct FeedReading {
   const std::set<std::string>& targets;
   const std::map<std::string, ClassRange>& classes;
-  const std::map<std::string, ValueDomain>& domains;
   bool on_demand = false;
   bool large_rows = true;
   int64_t large_bytes = kLargeBytes;    // of each feed
   std::set<std::string> measured = {};  // feeds with transforms that are measured, which reads all rows
   std::set<std::string> filled = {};    // feeds with transforms that replace missing numbers
-  std::set<std::string> changed = {};   // feeds with transforms of any kind
   bool numbers_classes = false;         // whether names that are not known are numbered: in training data
   int sample_axis = 0;                  // of the model's inputs
 };

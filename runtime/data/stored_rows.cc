@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/data/image_step_names.h"
+#include "runtime/data/value_rules.h"
 
 namespace gradloom {
 namespace {
@@ -49,8 +50,8 @@ class StoredRows : public RowSource {
       CheckSameNumbers(options_.column, raw.view(), value.view(), width, row);
     }
     if (options_.classes) CheckClasses(row, value);
+    CheckIndices(options_.index_extent, options_.column, value.view(), row, "");
     for (const Transform& transform : transforms_) transform.Apply(value);
-    CheckValues(options_.rules, options_.column, value.view(), transforms_.empty() ? row : -1, "");
     std::memcpy(out, value.data(), static_cast<size_t>(value.bytes()));
   }
 

@@ -9,7 +9,6 @@
 #include "runtime/data/class_range.h"
 #include "runtime/data/dataset.h"
 #include "runtime/data/stored_array.h"
-#include "runtime/data/value_rules.h"
 
 namespace gradloom {
 
@@ -21,8 +20,8 @@ struct StoredRowsOptions {
   int64_t first = 0;
   // A row with any other class is Error(kData), which names the row and `column`.
   std::optional<ClassRange> classes;
-  // So is a row that does not keep to these, after transforms.
-  ValueRules rules;
+  // Feed::index_extent: an index beyond it is such an error, too.
+  int64_t index_extent = 0;
   std::string column;
 };
 

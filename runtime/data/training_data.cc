@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -157,7 +156,6 @@ FeedReading ReadingOf(const DataOptions& options, const std::vector<Feed>& model
   const int64_t feeds = options.large_rows ? 1 : std::max<int64_t>(std::ssize(model_feeds), 1);
   return {.targets = options.targets,
           .classes = options.classes,
-          .domains = options.domains,
           .on_demand = options.on_demand,
           .large_rows = options.large_rows,
           .large_bytes = std::max<int64_t>(options.large_bytes / feeds, 1),
@@ -213,27 +211,6 @@ void ApplyRecorded(const std::map<std::string, std::vector<Transform>>& fitted, 
       if (data.has(name)) Apply(transform, name, false, data);
     }
   }
-}
-
-// Checks the targets in memory that have been transformed since their file was read.
-void CheckTransformed(const std::map<std::string, ValueDomain>& domains, const std::map<std::string, std::vector<Transform>>& transforms,
-                      std::initializer_list<std::pair<const Dataset*, std::string>> parts) {
-  for (const auto& [name, list] : transforms) {
-    const auto domain = domains.find(name);
-    if (domain == domains.end() || list.empty()) continue;
-    for (const auto& [data, path] : parts) {
-      const auto found = data->columns().find(name);
-      if (path.starts_with(kRandomData)) continue;
-      if (found != data->columns().end() && found->second.shape().rank() > 0)
-        CheckValues({.domain = domain->second}, name, found->second.view(), -1, Escaped(path, 4096));
-    }
-  }
-}
-
-std::set<std::string> ChangedBy(const std::map<std::string, std::vector<Transform>>& fitted) {
-  std::set<std::string> changed;
-  for (const auto& [name, transforms] : fitted) changed.insert(name);
-  return changed;
 }
 
 std::set<std::string> FilledBy(const std::map<std::string, std::vector<Transform>>& fitted) {
@@ -317,7 +294,6 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   FeedReading reading = ReadingOf(options, model_feeds);
   reading.numbers_classes = true;
   for (const auto& [name, texts] : options.transforms) {
-    reading.changed.insert(name);
     if (std::any_of(texts.begin(), texts.end(), Transform::IsMeasured)) reading.measured.insert(name);
     if (std::any_of(texts.begin(), texts.end(), Transform::IsFill)) reading.filled.insert(name);
   }
@@ -361,8 +337,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
       data.fitted[name].push_back(transform);
     }
   }
-  CheckTransformed(options.domains, data.fitted,
-                   {{&data.train, options.train}, {&data.eval, options.eval.empty() ? options.train : options.eval}});
+  NoteTargets(data.train, options.domains, data.notes);
   return data;
 }
 
@@ -510,10 +485,9 @@ Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& model_feeds, co
   const std::vector<DataFile> files = FilesAt(file.path, file.format);
   const ColumnMap used = ColumnsFor(files.front(), columns, feeds, names, notes);
   reading.filled = FilledBy(fitted);
-  reading.changed = ChangedBy(fitted);
   Dataset data = ReadFeeds(files, feeds, used, reading, names, notes);
   ApplyRecorded(fitted, data);
-  CheckTransformed(options.domains, fitted, {{&data, file.path}});
+  NoteTargets(data, options.domains, notes);
   return data;
 }
 
@@ -522,7 +496,6 @@ TrainingData LoadEvaluationData(const DataOptions& options, const std::vector<Fe
   const std::vector<Feed> feeds = AsRows(model_feeds);
   FeedReading reading = ReadingOf(options, model_feeds);
   reading.filled = FilledBy(fitted);
-  reading.changed = ChangedBy(fitted);
   TrainingData data{.columns = options.columns, .fitted = fitted, .names = names};
   const bool held_back = options.eval.empty();
   const std::string& path = held_back ? options.train : options.eval;
@@ -538,7 +511,7 @@ TrainingData LoadEvaluationData(const DataOptions& options, const std::vector<Fe
   data.rows = data.train.rows();
   if (held_back) SplitOff(options.eval_split, seed, data);
   ApplyRecorded(fitted, data.eval);
-  CheckTransformed(options.domains, fitted, {{&data.eval, path}});
+  NoteTargets(data.eval, options.domains, data.notes);
   return data;
 }
 

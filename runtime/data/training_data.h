@@ -30,7 +30,7 @@ struct DataOptions {
   ColumnMap columns;
   std::map<std::string, std::vector<std::string>> transforms;  // by input or target, in the syntax of Transform::Parse
   std::map<std::string, ClassRange> classes;                   // for targets that hold classes
-  std::map<std::string, ValueDomain> domains;                  // for targets of losses that are not defined for all numbers
+  std::map<std::string, ValueDomain> domains;                  // for targets of losses that are not meant for all numbers
   std::set<std::string> targets;                               // feeds whose rows must have the needed shape, up to ones
   // Rows of large arrays and tables stay in their file if it allows reading single rows (.npy, .npz, IDX, tokens). Tables and compressed
   // arrays go to an unnamed file (SpillBuffer). The bits are the same. NaN (except in tables) and classes out of range are found when a row
@@ -78,9 +78,8 @@ struct TrainingData {
 // Reads the files into columns of the feeds' names, dtypes and shapes (with the samples along the first axis), splits them, and applies the
 // transforms, fitted on the training part only. Without a map, a .npz file's arrays are used by their names; in a table with a header, the
 // last column is the only target and all others the only input. Classes that a table has by name are numbered in the order of their names.
-// Throws Error(kData, kShape, kIo, kLimit) like LoadData and Dataset::Fit, Error(kData) naming file and row for a class out of range, an
-// index that no row of the model's weight has (Feed::index_extent) and a target for which its loss is not defined, Error(kConfig) for names
-// that are not feeds and unknown transforms.
+// Throws Error(kData, kShape, kIo, kLimit) like LoadData and Dataset::Fit, Error(kData) naming file and row for a class out of range and an
+// index that no row of the model's weight has (Feed::index_extent), Error(kConfig) for names that are not feeds and unknown transforms.
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
 
 // Columns, fitted transforms and names as one JSON object, from which DataFromJson restores them exactly. Throws Error(kConfig) for a
