@@ -148,6 +148,11 @@ class PlacementTest(unittest.TestCase):
         self.train("model.onnx", "placed", "--place", "second.*=cpu:1", "--place", "third=cpu:1", "--devices", "cpu:2")
         self.assertEqual(self.ranks("single"), self.ranks("placed"))
 
+    def test_a_pipeline_that_an_automatic_placement_does_not_have(self):
+        made = self.run_command("compile", "model.onnx", *LOSS, "--devices", "cpu:2", "--place", "auto", "--pipeline", "4", "-o", "made.plan", "--json")
+        self.assertIn("warning --pipeline has no effect: each device has the whole model", made.stderr)
+        self.assertIn("--pipeline has no effect", json.loads(made.stdout)["warnings"][0])
+
     def test_unsupported_annotations_are_reported(self):
         stages = [0, 0, 1, 1, 1]
         for name, model, part in [

@@ -159,6 +159,7 @@ int CompileToFile(const Configuration& configuration, const CompileFlags& flags)
     WritePages(made.plan, pages, DescribedCluster(configuration.Text("devices.topology"), made.plan.targets.front().device));
   for (const std::string& note : made.notes) LogToStderr(note);
   const CompileReport& report = made.report;
+  for (const std::string& warning : report.warnings) LogToStderr("warning " + warning);
   LogToStderr("plan " + PlanHash(made.plan).substr(0, 8) + " -> " + Escaped(out, 4096) + "   " + CompileTimes(report));
   std::string arena =
       "arena " + Bytes(report.transient_bytes) + ", and no placement of its values needs less than " + Bytes(report.live_bytes_bound);
@@ -177,6 +178,7 @@ int CompileToFile(const Configuration& configuration, const CompileFlags& flags)
                               {"live_bytes_bound", made.report.live_bytes_bound},
                               {"waits", made.report.waits},
                               {"waits_bound", made.report.waits_bound},
+                              {"warnings", made.report.warnings},
                               {"state_bytes", MostStateBytes(made.plan)}};
     std::printf("%s\n", JsonLine(line).c_str());
   }
