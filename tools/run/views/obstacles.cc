@@ -1,5 +1,7 @@
 #include "tools/run/views/obstacles.h"
 
+#include <algorithm>
+
 #include "compiler/onnx/survey.h"
 #include "runtime/base/name_pattern.h"
 #include "tools/run/options/loss_terms.h"
