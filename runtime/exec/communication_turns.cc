@@ -87,6 +87,9 @@ class Simulation {
 std::map<std::pair<size_t, int>, int> CommunicationTurns(const Plan& plan, const Entry& entry,
                                                          const std::function<bool(size_t rank)>& holds) {
   std::map<std::pair<size_t, int>, int> turns;
+  size_t here = 0;
+  for (size_t rank = 0; rank < entry.ranks.size(); ++rank) here += holds(rank) ? 1 : 0;
+  if (here == entry.ranks.size()) return turns;  // there is no other process
   Simulation simulation(plan, entry);
   int turn = 0;
   simulation.Run([&](const std::vector<int>& ranks) {
